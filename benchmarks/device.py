@@ -21,8 +21,7 @@ from benchmarks.race_command import DEFAULT_SHAPES
 from benchmarks.worker import absence
 from lstm_lower.cli import console
 from lstm_lower.errors import InvalidInputError
-from lstm_lower.runtime.measuring.turns import take_turns
-from lstm_lower.runtime.measuring.worker import Worker
+from lstm_lower.runtime.measuring.worker import Worker, take_turns
 
 VARIANTS = ("lstm", "gru")
 # Sums on a GPU are ordered otherwise than on a processor; tf32 has 11 bits.

@@ -19,7 +19,7 @@ from lstm_lower.runtime.measuring.worker import Measured
 from lstm_lower.runtime.node_times import node_times
 from lstm_lower.runtime.profile import profile
 from lstm_lower.runtime.proof.comparison import errors
-from lstm_lower.runtime.provider_table import row_of
+from lstm_lower.runtime.providers import row_of
 from lstm_lower.runtime.session import Session, default_options
 
 Array = np.ndarray[Any, Any]

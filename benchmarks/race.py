@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from benchmarks.block import Case
 from benchmarks.worker import absence, contestant
-from lstm_lower.runtime.measuring.turns import take_turns
+from lstm_lower.runtime.measuring.worker import take_turns
 
 
 @dataclasses.dataclass(frozen=True)

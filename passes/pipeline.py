@@ -53,7 +53,7 @@ from lstm_lower.passes.loops.trip_count import TripCount
 from lstm_lower.passes.loops.vectorization import Vectorization
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.loop import scans_of
-from lstm_lower.passes.opset.versions import ConvertOpsetPass
+from lstm_lower.passes.opset.conversion import ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.passes.targets.cpu import CPU
 from lstm_lower.passes.targets.legalize import LegalizePass, legalizing_passes

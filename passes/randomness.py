@@ -10,8 +10,8 @@ from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.passes.inline import InlineFunctionsPass
+from lstm_lower.passes.opset.conversion import ConvertOpsetPass
 from lstm_lower.passes.opset.installed import MIN_OPSET
-from lstm_lower.passes.opset.versions import ConvertOpsetPass
 
 
 def random_outputs(model: ir.Model) -> set[str]:

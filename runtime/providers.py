@@ -3,16 +3,272 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
+import importlib
 import io
-from collections.abc import Sequence
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import onnx.parser
 import onnxruntime as ort
 
 from lstm_lower.errors import InvalidInputError, nearest
-from lstm_lower.runtime import provider_plugins
-from lstm_lower.runtime.provider_table import ROWS, Row, row_of
+from lstm_lower.extras import needed_by
+
+# What is known of each execution provider, a row each.
+
+
+Options = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class PlugIn:
+    """A provider in a package of its own, which onnxruntime loads while it runs.
+
+    Attributes:
+        package: as it is imported; `lstm_lower.extras` says which extra brings it.
+        library: the package's function that returns the path of the library.
+        machines: what it runs on, for a machine on which it finds no device.
+        environment: variables that its library reads once, when it is loaded.
+        kinds: the kinds of devices that it is offered for, the one without a wish first.
+        driver: what its devices need, where only an open session shows whether it is there.
+    """
+
+    package: str
+    library: str
+    machines: str
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    kinds: tuple[str, ...] = ("CPU",)
+    driver: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A provider.
+
+    Attributes:
+        short: its name for us.
+        name: its name for onnxruntime.
+        plugin: the package that brings it; `None` for one that onnxruntime is built with.
+        hint: how to get an onnxruntime that has it.
+        target: what `lower` calls it, where models are lowered for it.
+        captures: the option that lets it capture what it runs once and repeat that, and the target of such models.
+        precisions: name -> options with which it computes in that precision, the one without a wish first. None of
+            them is a lower one than float32 unless somebody asked for it.
+        preloads: whether the provider needs NVIDIA's libraries, which may lie in packages of their own.
+    """
+
+    short: str
+    name: str
+    plugin: PlugIn | None = None
+    hint: str = ""
+    target: str | None = None
+    captures: tuple[str, str] | None = None
+    precisions: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=lambda: {"float32": {}})
+    preloads: bool = False
+
+    def configure(self, options: Options, precision: str | None = None) -> Options:
+        """Options of a session: those given, and those of the precision wherever the ones given leave it open."""
+        default = next(iter(self.precisions.values()))
+        preset = default if precision is None else self.precisions.get(precision, default)
+        return {**options, **{key: _completed(key, options.get(key), value) for key, value in preset.items()}}
+
+
+def _completed(key: str, given: Any, preset: Any) -> Any:
+    """An option as it was given; a configuration in JSON with what it does not mention."""
+    if not isinstance(preset, dict):
+        return preset if given is None else given
+    if given is None:
+        return json.dumps(preset)
+    try:
+        # Providers take the name of a file as well.
+        text = given if str(given).lstrip().startswith("{") else Path(given).read_text(encoding="utf-8")
+        sections = json.loads(text)
+        return json.dumps({name: {**preset.get(name, {}), **sections.get(name, {})} for name in {**preset, **sections}})
+    except (OSError, TypeError, ValueError, AttributeError) as error:
+        raise InvalidInputError(f"option '{key}' requires JSON, or a file of it, got {given!r}: {error}") from error
+
+
+def _hint(kind: str) -> dict[str, Any]:
+    """OpenVINO's configuration; its own default is bfloat16 wherever the processor multiplies that."""
+    return {"load_config": {device: {"INFERENCE_PRECISION_HINT": kind} for device in ("CPU", "GPU")}}
+
+
+_CUDA, _CUDA_HINT = "CUDAExecutionProvider", "install onnxruntime-gpu in place of onnxruntime (docs/install.md)"
+_CAPTURES = ("enable_cuda_graph", "cuda-graph")
+# Its own default is products of numbers rounded to 11 bits.
+_CUDA_PRECISIONS = {"float32": {"use_tf32": "0"}, "tf32": {"use_tf32": "1"}}
+
+ROWS = (
+    Row("cpu", "CPUExecutionProvider"),
+    Row("cuda", _CUDA, hint=_CUDA_HINT, target="cuda", captures=_CAPTURES, precisions=_CUDA_PRECISIONS, preloads=True),
+    Row(
+        "cuda-graph",
+        _CUDA,
+        hint=_CUDA_HINT,
+        target="cuda",
+        captures=_CAPTURES,
+        precisions={name: {**options, _CAPTURES[0]: "1"} for name, options in _CUDA_PRECISIONS.items()},
+        preloads=True,
+    ),
+    Row("tensorrt", "TensorrtExecutionProvider", target="tensorrt", preloads=True),
+    Row(
+        "openvino",
+        "OpenVINOExecutionProvider",
+        target="openvino",
+        plugin=PlugIn("onnxruntime_ep_openvino", "get_library_path", "Intel's CPUs, GPUs and NPUs"),
+        precisions={"float32": _hint("f32"), "bfloat16": _hint("bf16"), "float16": _hint("f16")},
+    ),
+    Row(
+        "ggml",
+        "ggml",
+        target="ggml",
+        plugin=PlugIn("onnxruntime_ggml", "library_path", "x86-64 and ARM64", {"ORT_GGML_LOG": "error"}),
+        # Its own default keeps constants as halves.
+        precisions={"float32": {"weights": "f32"}, "float16": {"weights": "f16"}},
+    ),
+    Row(
+        "webgpu",
+        "WebGpuExecutionProvider",
+        target="webgpu",
+        plugin=PlugIn(
+            "onnxruntime_ep_webgpu",
+            "get_library_path",
+            "GPUs with a driver for Vulkan, Metal or Direct3D 12",
+            # It asks the driver for a device itself. Of GPUs that onnxruntime does not see, as in containers, and of
+            # drivers that compute on the processor, it is offered beside the processor.
+            {"ORT_WEBGPU_EP_ALLOW_SOFTWARE_ADAPTER": "1"},
+            kinds=("GPU", "CPU"),
+            driver="on Linux, libvulkan.so.1 and a driver for Vulkan: docs/providers.md",
+        ),
+    ),
+    Row("directml", "DmlExecutionProvider", target="directml"),
+    Row("coreml", "CoreMLExecutionProvider", target="coreml"),
+    Row("rocm", "ROCMExecutionProvider", target="rocm"),
+)
+
+
+def row_of(name: str) -> Row:
+    """The row of a provider by short or full name; of one that has none, what its name says."""
+    return next((row for row in ROWS if name.lower() == row.short or name == row.name), Row(name, name))
+
+
+# Providers that come as plug-ins: their libraries, loaded when they are first wanted, and their devices.
+
+
+# The option by which a session asks for another kind of device than the processor.
+_KIND = "device_type"
+
+# A model that opens wherever a device does.
+_SMALLEST = '<ir_version: 8, opset_import: ["": 18]> smallest (float[1] x) => (float[1] y) { y = Neg(x) }'
+
+# Libraries that this process has loaded; onnxruntime refuses one of a name that it has.
+_loaded: set[str] = set()
+
+# Providers, with their options, of which a device has opened in this process.
+_opened: set[str] = set()
+
+
+def plugin_of(row: Row) -> PlugIn | None:
+    """The plug-in that brings a provider; `None` for a provider that onnxruntime is built with."""
+    # Of plug-ins that are loaded, onnxruntime says that they are available, too.
+    built_in = row.name in ort.get_available_providers() and not _offered(row)
+    return None if built_in else row.plugin
+
+
+def devices(row: Row, plugin: PlugIn, options: Mapping[str, Any]) -> tuple[list[Any], dict[str, str]]:
+    """The device on which a plug-in is to run.
+
+    Args:
+        row: of the provider.
+        plugin: the row's.
+        options: `device_type` says which kind is wanted, without it the first of the plug-in's kinds that is there.
+
+    Returns:
+        onnxruntime's devices, and the options but for what chose them.
+
+    Raises:
+        MissingPackageError: its package is not installed.
+        InvalidInputError: it does not load, finds no such device, or opens none.
+    """
+    kinds = (str(options[_KIND]).upper(),) if _KIND in options else plugin.kinds
+    offered = _offered(row) or _load(row, plugin)
+    chosen = [device for kind in kinds for device in offered if device.device.type.name == kind][:1]
+    if not chosen:
+        raise InvalidInputError(
+            f"provider {row.short!r} requires a device of type {' or '.join(kinds)} among {plugin.machines}, and finds "
+            f"none on this machine, got {_hardware()}; providers=['cpu'] runs here"
+        )
+    others = {key: str(value) for key, value in options.items() if key != _KIND}
+    if plugin.driver:
+        _open(row, plugin, chosen, others)
+    return chosen, others
+
+
+def _open(row: Row, plugin: PlugIn, chosen: list[Any], options: dict[str, str]) -> None:
+    """Opens a session on a device, unless that was done before: what lists devices may not have asked their driver.
+
+    Raises:
+        InvalidInputError: the device does not open.
+    """
+    asked = repr((row.name, sorted(options.items())))
+    if asked in _opened:
+        return
+    session_options = ort.SessionOptions()
+    session_options.log_severity_level = 4
+    session_options.add_provider_for_devices(chosen, options)
+    try:
+        ort.InferenceSession(onnx.parser.parse_model(_SMALLEST).SerializeToString(), session_options, enable_fallback=0)
+    except Exception as error:
+        reason = str(error).splitlines()[0].rpartition("was false. ")[2]
+        raise InvalidInputError(
+            f"provider {row.short!r} requires one of the {plugin.machines} ({plugin.driver}), and opens none on this "
+            f"machine, got {reason!r}; providers=['cpu'] runs here"
+        ) from error
+    _opened.add(asked)
+
+
+def _offered(row: Row) -> list[Any]:
+    return [device for device in ort.get_ep_devices() if device.ep_name == row.name]
+
+
+def _load(row: Row, plugin: PlugIn) -> list[Any]:
+    """Loads the library, unless that was done before, and returns its devices."""
+    with needed_by(f"provider {row.short!r}"):
+        package = importlib.import_module(plugin.package)
+    if row.name not in _loaded:
+        try:
+            with _environment(plugin.environment):
+                ort.register_execution_provider_library(row.name, getattr(package, plugin.library)())
+        except Exception as error:
+            raise InvalidInputError(
+                f"provider {row.short!r} requires a library that onnxruntime {ort.__version__} loads, got {error}"
+            ) from error
+        _loaded.add(row.name)
+    return _offered(row)
+
+
+def _hardware() -> str:
+    """The kinds and makers of the devices that onnxruntime sees."""
+    found = {(device.device.type.name, device.device.vendor) for device in ort.get_ep_devices()}
+    return ", ".join(f"{kind} by {maker or 'an unknown maker'}" for kind, maker in sorted(found))
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Sets those variables that are not set, for the length of a block."""
+    added = {name: value for name, value in variables.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
+
 
 Provider = str | tuple[str, dict[str, Any]]
 Resolved = tuple[str, dict[str, Any]]
@@ -68,9 +324,9 @@ def _named(provider: Any) -> tuple[Row, dict[str, Any]]:
             raise InvalidInputError(f"a provider requires a name, alone or with options, got {provider!r}")
     row = row_of(name)
     available = ort.get_available_providers()
-    plugin = provider_plugins.plugin_of(row)
+    plugin = plugin_of(row)
     if plugin is not None:
-        provider_plugins.devices(row, plugin, options)
+        devices(row, plugin, options)
     elif row.name not in available:
         # Of plug-ins that are loaded, onnxruntime says that they are available, too.
         names = [known.short for known in map(row_of, available) if known.plugin is None]
@@ -125,7 +381,7 @@ def attach(options: ort.SessionOptions, providers: Sequence[Resolved]) -> list[R
     Raises:
         InvalidInputError: the options hold other providers.
     """
-    plugins = {name: provider_plugins.plugin_of(row_of(name)) for name, _ in providers}
+    plugins = {name: plugin_of(row_of(name)) for name, _ in providers}
     if not any(plugins.values()):
         return list(providers) or None
     wanted = repr(list(providers))
@@ -138,7 +394,7 @@ def attach(options: ort.SessionOptions, providers: Sequence[Resolved]) -> list[R
         if plugin is None:
             options.add_provider(name, {key: str(value) for key, value in given.items()})
         else:
-            options.add_provider_for_devices(*provider_plugins.devices(row_of(name), plugin, given))
+            options.add_provider_for_devices(*devices(row_of(name), plugin, given))
     options.add_session_config_entry(_ATTACHED, wanted)
     return None
 

@@ -15,7 +15,7 @@ import onnxruntime as ort
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.graph.subgraphs import all_graphs
 from lstm_lower.passes.formulas.indices import BEYOND
-from lstm_lower.passes.training import rate_tables
+from lstm_lower.passes.training import schedules
 from lstm_lower.records import model_files as model_io
 from lstm_lower.runtime.providers import Resolved, attach
 
@@ -122,7 +122,7 @@ def failures_explained(capture: int = 0) -> Iterator[ort.RunOptions]:
     try:
         yield quiet
     except Exception as error:
-        if (updates := rate_tables.ended(str(error))) is not None:
+        if (updates := schedules.ended(str(error))) is not None:
             raise InvalidInputError(
                 f"the schedule of learning rates requires at most {updates} updates, as many as its table has, got one "
                 "more; ll.from_torch(..., schedule_steps=N) makes a longer table, and trainer.save and resume take the "

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import lstm_lower as ll  # noqa: E402 (of this checkout)
-from lstm_lower.runtime.training.parallel import cluster  # noqa: E402
+from lstm_lower.runtime.training.parallel import pool  # noqa: E402
 from lstm_lower.runtime.training.parallel.trainer import DistributedTrainer  # noqa: E402
 
 MODEL = ROOT / "examples" / "graphs" / "char_lstm_train.onnx"
@@ -115,7 +115,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=3)
     options = parser.parse_args()
     # One cluster for all runs.
-    cluster.connect(None, 4, 0)
+    pool.connect(None, 4, 0)
     alone = trainer()
     expected = [alone.step(batch).loss for batch in batches()]
     undisturbed, state, _ = run(options.workers)

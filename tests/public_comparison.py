@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from lstm_lower.cli.check_tensorflow import compare_file
+from lstm_lower.cli.check_command import compare_file
 from lstm_lower.cli.sources import ImportOptions
 from lstm_lower.errors import LstmLowerError, LstmLowerWarning
 from lstm_lower.tensorflow.against_tensorflow import Comparison, Lowering

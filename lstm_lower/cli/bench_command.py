@@ -133,7 +133,7 @@ def bench(
         from lstm_lower.runtime.measuring.bench import bench as run_bench
 
         if plot is not None:
-            from lstm_lower.cli.bench_plot import check_plot, draw
+            from lstm_lower.cli.plots import check_plot, draw_times
 
             check_plot(plot)
         check_place(plot, trace)
@@ -168,7 +168,7 @@ def bench(
         if trace is not None:
             chrome_trace.write(trace, {result.name: figures.shortest for result, figures in found.timed})
         if plot is not None:
-            draw(found, plot, model.name)
+            draw_times(found, plot, model.name)
         if as_json:
             console.print_json({**bench_data(found), "sizes": drawn})
         else:

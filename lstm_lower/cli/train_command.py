@@ -224,9 +224,9 @@ def _end(run: Fit, out: Path, *, finished: bool, plot: bool, as_json: bool) -> N
     assert run.run is not None
     losses, history, steps = run.run.losses(), run.history, run.trainer.steps
     if plot:
-        from lstm_lower.cli.loss_plot import draw
+        from lstm_lower.cli.plots import draw_losses
 
-        draw(losses, out, history.epochs, run.batches)
+        draw_losses(losses, out, history.epochs, run.batches)
     if as_json:
         best = None if history.best is None else {"epoch": history.best.epoch, run.watch.monitor: history.best.value}
         result = {"steps": steps, "finished": finished, "stopped": history.stopped, "best": best, "out": str(out)}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.inference.arrays import is_disputed, range_length, taken
+from lstm_lower.graph.inference import is_disputed, range_length, taken
 from lstm_lower.graph.values import Array, Dim, Entry, product
 
 # Results up to this many elements are computed: sizes, axes, biases, but no weights.

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.inference.base import Type
+from lstm_lower.graph.inference import Type
 from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.graph.values import Partial
 

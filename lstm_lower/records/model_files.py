@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import io
 import logging
+import math
 import os
 import stat
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import google.protobuf.message
+import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -22,7 +26,6 @@ from lstm_lower.graph.edit import fix_initializers, name_outputs_of_calls
 from lstm_lower.graph.subgraphs import all_graphs, all_nodes
 from lstm_lower.graph.values import certain_first, declared_shape, stated
 from lstm_lower.ops.ort_elementwise import MICROSOFT
-from lstm_lower.records import others
 from lstm_lower.records.files import (
     PROTOBUF_LIMIT,
     atomic_path,
@@ -33,7 +36,127 @@ from lstm_lower.records.files import (
     read_whole,
 )
 from lstm_lower.records.kinds import is_tensorflow
-from lstm_lower.records.sparse_tensors import written_out
+
+# Sparse tensors of ONNX models, initializers and constants, written out: onnx_ir has none.
+
+
+Locate = Callable[[ir.ExternalTensor], object]
+
+
+def written_out(model: onnx.ModelProto, label: str, locate: Locate) -> onnx.ModelProto:
+    """The model itself where it holds no sparse tensors, else a copy in which they are plain ones.
+
+    Args:
+        model: a model.
+        label: what it is called in errors.
+        locate: finds external data.
+
+    Raises:
+        InvalidModelError: a sparse tensor is malformed.
+        OverBudgetError: plain ones would take more than the budget allows.
+    """
+    if not any(graph.sparse_initializer for graph in _graphs(model)) and not any(
+        attribute.HasField("sparse_tensor") for attribute in _attributes(model)
+    ):
+        return model
+    work = onnx.ModelProto()
+    work.CopyFrom(model)
+    for graph in _graphs(work):
+        for sparse in graph.sparse_initializer:
+            graph.initializer.append(_dense(sparse, sparse.values.name, label, locate))
+        graph.ClearField("sparse_initializer")
+    for attribute in _attributes(work):
+        if attribute.name == "sparse_value" and attribute.HasField("sparse_tensor"):
+            dense = _dense(attribute.sparse_tensor, attribute.sparse_tensor.values.name, label, locate)
+            attribute.CopyFrom(onnx.helper.make_attribute("value", dense))
+    return work
+
+
+def _attributes(model: onnx.ModelProto) -> Iterator[onnx.AttributeProto]:
+    for owner in [*_graphs(model), *model.functions]:
+        for node in owner.node:
+            yield from node.attribute
+
+
+def _graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
+    waiting: list[onnx.GraphProto | onnx.FunctionProto] = [model.graph, *model.functions]
+    while waiting:
+        owner = waiting.pop()
+        if isinstance(owner, onnx.GraphProto):
+            yield owner
+        for node in owner.node:
+            for attribute in node.attribute:
+                waiting += [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
+
+
+def _dense(sparse: onnx.SparseTensorProto, name: str, label: str, locate: Locate) -> onnx.TensorProto:
+    where, dims = f"{label}: the sparse tensor '{name}'", tuple(sparse.dims)
+    values, indices = _part(sparse.values, locate), _part(sparse.indices, locate)
+    if values.dtype in (ir.DataType.UNDEFINED, ir.DataType.STRING) or indices.dtype != ir.DataType.INT64:
+        got = f"{values.dtype.name} at {indices.dtype.name}"
+        raise InvalidModelError(f"{where} requires numbers, and their places as INT64, got {got}")
+    if not dims or min(dims) < 0:
+        raise InvalidModelError(f"{where} requires sizes, got {list(dims)}")
+    count = math.prod(dims)
+    if count * values.dtype.bitwidth > 8 * PROTOBUF_LIMIT:
+        raise InvalidModelError(
+            f"{where} requires sizes of which 2 GB hold a plain tensor, got {list(dims)} of {values.dtype.name}; "
+            "ScatterND and ConstantOfShape make one at run time"
+        )
+    budget.charge(where, size=count * values.dtype.bitwidth // 8)
+    numbers, places = values.numpy(), indices.numpy()
+    if numbers.ndim != 1 or places.shape not in ((len(numbers),), (len(numbers), len(dims))):
+        got = f"{list(numbers.shape)} and {list(places.shape)}"
+        raise InvalidModelError(f"{where} requires values [n] and places [n] or [n, {len(dims)}], got shapes {got}")
+    limits = np.array(dims if places.ndim == 2 else count)
+    beyond = (places < 0) | (places >= limits)
+    outside = places[beyond.any(axis=-1) if places.ndim == 2 else beyond]
+    if len(outside):
+        raise InvalidModelError(f"{where} requires places within {list(dims)}, got {outside[0].tolist()}")
+    dense = np.zeros(dims, numbers.dtype)
+    if places.ndim == 2:
+        dense[tuple(places.T)] = numbers
+    else:
+        dense.reshape(-1)[places] = numbers
+    return ir.to_proto(ir.Tensor(dense, dtype=values.dtype, name=name))
+
+
+def _part(tensor: onnx.TensorProto, locate: Locate) -> ir.TensorProtocol:
+    read = ir.serde.deserialize_tensor(tensor)
+    if isinstance(read, ir.ExternalTensor):
+        locate(read)
+    return read
+
+
+# Model files that are neither ONNX nor TensorFlow graphs: what they are, and how to convert them.
+
+
+_KERAS = "a Keras model; ll.from_keras(keras.models.load_model(path), loss, optimizer) makes a training step of it"
+_TORCH = "a file of PyTorch's; ll.from_torch takes the module, ll.from_onnx what torch.onnx.export makes of it"
+# What bytes begin with, from a place on.
+_BEGINNINGS = (
+    (0, b"\x89HDF\r\n\x1a\n", f"{_KERAS} (tf_keras.models.load_model, where Keras 2 wrote it)"),
+    (4, b"TFL3", "a TensorFlow Lite model; `python -m tf2onnx.convert --tflite` converts it"),
+    (4, b"ORTM", "a model in onnxruntime's own format; the .onnx file that it was made from is required"),
+)
+# A file in a zip archive whose name ends like this.
+_MEMBERS = (("model.weights.h5", _KERAS), ("data.pkl", _TORCH), (".npy", "arrays of numpy"))
+
+
+def named(data: bytes) -> str | None:
+    """What bytes that are no ONNX model are, and what to do with them; `None` where that is not known."""
+    for place, beginning, what in _BEGINNINGS:
+        if data[place : place + len(beginning)] == beginning:
+            return what
+    if not data.startswith(b"PK\x03\x04"):
+        return None
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            names = archive.namelist()
+    except (zipfile.BadZipFile, ValueError, OSError, RuntimeError, LookupError):
+        return None
+    return next((what for end, what in _MEMBERS if any(name.endswith(end) for name in names)), None)
+
 
 # Mark, in a model's `meta`, of one that is not as its file is: sparse tensors of that are plain ones, and outputs that
 # calls leave out have names.
@@ -95,10 +218,10 @@ def _load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
         try:
             proto.ParseFromString(data)
         except google.protobuf.message.DecodeError as error:
-            got = others.named(data) or f"bytes that are not one, or a damaged or incomplete one ({error})"
+            got = named(data) or f"bytes that are not one, or a damaged or incomplete one ({error})"
             raise InvalidModelError(f"{label}: an ONNX model is required, got {got}") from error
     if not proto.HasField("graph"):
-        got = others.named(data) or ("one without a graph" if proto.ByteSize() else "nothing: 0 bytes")
+        got = named(data) or ("one without a graph" if proto.ByteSize() else "nothing: 0 bytes")
         raise InvalidModelError(f"{label}: an ONNX model is required, got {got}")
     if not proto.opset_import:
         raise InvalidModelError(f"{label}: an ONNX model requires opset imports, got none")

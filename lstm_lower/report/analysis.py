@@ -18,7 +18,7 @@ from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.history import History
 from lstm_lower.passes.lower import lowering_passes
-from lstm_lower.passes.opset.versions import ConvertOpsetPass
+from lstm_lower.passes.opset.conversion import ConvertOpsetPass
 from lstm_lower.passes.pipeline import optimizing_passes
 from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.passes.summary import Summary, summarize

@@ -14,7 +14,7 @@ from lstm_lower.dtypes import parts_of
 from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerWarning, UnsupportedOpError, some
 from lstm_lower.graph.edit import remove_unread
 from lstm_lower.graph.verify import verify
-from lstm_lower.passes.complex_numbers.real_parts import RealPartsPass
+from lstm_lower.passes.complex_numbers import RealPartsPass
 from lstm_lower.passes.composites import unsupported_nodes
 from lstm_lower.passes.targets.legalize import legalizing_passes
 from lstm_lower.passes.tidy import RemoveUnreadWeightsPass

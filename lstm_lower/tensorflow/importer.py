@@ -10,7 +10,7 @@ import onnx
 
 from lstm_lower import arguments
 from lstm_lower.errors import InvalidInputError
-from lstm_lower.passes.opset.versions import check_opset
+from lstm_lower.passes.opset.conversion import check_opset
 from lstm_lower.tensorflow.conversion import Weights, converted
 from lstm_lower.tensorflow.opening import open_source
 from lstm_lower.tensorflow.sources import Source

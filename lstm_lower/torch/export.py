@@ -21,7 +21,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.operator_versions import first_version
 from lstm_lower.graph.subgraphs import all_nodes
-from lstm_lower.passes.opset.versions import ConvertOpsetPass
+from lstm_lower.passes.opset.conversion import ConvertOpsetPass
 from lstm_lower.passes.targets.formulas import may_be_of_nothing, mean_by_count
 from lstm_lower.passes.targets.legalize import RowsPass, legalizing_passes
 from lstm_lower.passes.targets.target import Lack

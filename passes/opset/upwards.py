@@ -14,8 +14,8 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr
-from lstm_lower.passes.opset.registry import Site, since
-from lstm_lower.passes.opset.shaping import length
+from lstm_lower.passes.opset.downwards import length
+from lstm_lower.passes.opset.rewrites import Site, since
 
 _D = ir.DataType
 

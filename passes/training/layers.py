@@ -11,7 +11,7 @@ from lstm_lower.graph.edit import detach
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.formulas.philox import Stream, fractions
 from lstm_lower.passes.formulas.sizes import up_to
-from lstm_lower.passes.opset.versions import ConvertOpsetPass
+from lstm_lower.passes.opset.conversion import ConvertOpsetPass
 from lstm_lower.passes.training.step import TrainingStep
 from lstm_lower.records import state as training_state
 

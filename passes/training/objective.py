@@ -21,8 +21,7 @@ from lstm_lower.passes.base import Pass
 from lstm_lower.passes.differentiate import GradientPass
 from lstm_lower.passes.gradients.activity import Activity, learned, weights
 from lstm_lower.passes.gradients.fixed_constants import fixed_constants
-from lstm_lower.passes.training.losses import BY_NAME, Loss, Target, resolve
-from lstm_lower.passes.training.losses.base import shape_of
+from lstm_lower.passes.training.losses import BY_NAME, Loss, Target, resolve, shape_of
 from lstm_lower.records import state as training_state
 from lstm_lower.records.origin import Origin
 from lstm_lower.records.state import StatePair, TrainingState

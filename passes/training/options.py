@@ -12,12 +12,41 @@ import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError, InvalidModelError
 from lstm_lower.graph.builder import Builder, Expr
+from lstm_lower.graph.standard.base import constant_of
 from lstm_lower.passes.base import Pass
-from lstm_lower.passes.training import clipping
+from lstm_lower.passes.formulas.elementary import sum_of_squares
 from lstm_lower.passes.training.optimizers import Optimizer, working_dtype
 from lstm_lower.passes.training.step import TrainingStep, needed, zeros_of
 from lstm_lower.passes.training.updates import Group, attach, groups_of
 from lstm_lower.records import state as training_state
+
+# Gradient clipping.
+
+
+_FLOAT = ir.DataType.FLOAT
+
+
+def by_global_norm(gradients: Sequence[Expr], limit: float) -> list[Expr]:
+    """Scales all gradients by one factor so that the norm of all their elements together is at most `limit`.
+
+    Gradients below the limit are unchanged. The norm is computed in float32, or float64 where a gradient is float64.
+
+    Source: Pascanu, Mikolov and Bengio, 2013, algorithm 1.
+    """
+    wide = ir.DataType.DOUBLE if any(gradient.dtype == ir.DataType.DOUBLE for gradient in gradients) else _FLOAT
+    squares = [sum_of_squares(gradient.cast(wide)) for gradient in gradients]
+    total = squares[0]
+    for square in squares[1:]:
+        total = total + square
+    norm = total.sqrt()
+    # A norm of zero must not divide; beyond the limit the maximum is the norm itself.
+    factor = limit / norm.maximum(limit)
+    return [gradient * factor.cast(gradient.dtype) for gradient in gradients]
+
+
+def by_value(gradients: Sequence[Expr], limit: float) -> list[Expr]:
+    """Limits every element to -limit .. limit."""
+    return [gradient.maximum(-limit).minimum(limit) for gradient in gradients]
 
 
 @dataclasses.dataclass
@@ -65,10 +94,10 @@ class TrainingOptionsPass(Pass):
         gate = _Accumulation(step, self.accumulate) if self.accumulate > 1 else None
         if self.clip_norm is not None:
             limit = self.clip_norm
-            step.replace_gradients("clip_norm", lambda gradients: clipping.by_global_norm(gradients, limit))
+            step.replace_gradients("clip_norm", lambda gradients: by_global_norm(gradients, limit))
         if self.clip_value is not None:
             bound = self.clip_value
-            step.replace_gradients("clip_value", lambda gradients: clipping.by_value(gradients, bound))
+            step.replace_gradients("clip_value", lambda gradients: by_value(gradients, bound))
         if self.optimizer is not None:
             attach(step, groups_of(self.optimizer))
         if gate is not None:
@@ -155,3 +184,50 @@ class _Accumulation:
 
 def _in(b: Builder) -> Callable[[Expr], Expr]:
     return lambda expr: b.wrap(expr.value)
+
+
+# A learning rate that is a constant of the graph becomes an input.
+
+
+@dataclasses.dataclass
+class LearningRateInputPass(Pass):
+    """Makes a scalar constant the input `learning_rate`, with the constant as its default.
+
+    Attributes:
+        value: name of the constant (an initializer or a Constant node's output) or of an input.
+    """
+
+    value: str
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        if not isinstance(self.value, str):
+            raise InvalidInputError(f"learning_rate_input requires a name, got {self.value!r}")
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Edits the graph.
+
+        Raises:
+            InvalidModelError: there is no such value, or it is no floating-point scalar constant.
+        """
+        step = TrainingStep(model, training_state.of(model))
+        name = self.value
+        if name not in step.inputs:
+            old = _find(model, name)
+            constant = constant_of(old)
+            if old is None or constant is None or constant.size != 1 or constant.dtype.kind != "f":
+                what = "none" if old is None else "another value"
+                raise InvalidModelError(f"learning rate '{name}' requires a scalar constant of that name, got {what}")
+            new = step.add_input("learning_rate" if name != "learning_rate" else "learning_rate_input", constant)
+            old.replace_all_uses_with(new)
+            assert new.name is not None
+            name = new.name
+        step.state = dataclasses.replace(step.state, learning_rate=name)
+        step.save()
+        return ir.passes.PassResult(model, modified=True)
+
+
+def _find(model: ir.Model, name: str) -> ir.Value | None:
+    if name in model.graph.initializers:
+        return model.graph.initializers[name]
+    return next((value for node in model.graph for value in node.outputs if value.name == name), None)

@@ -20,11 +20,9 @@ from lstm_lower.passes.pipeline import parse_schedule
 from lstm_lower.runtime import providers as provider_names
 from lstm_lower.runtime.measuring.forms import FORMS, Form, FormedModel, formed_models
 from lstm_lower.runtime.measuring.model_run import ModelRun
-from lstm_lower.runtime.measuring.results import Bench, Engine, Figures, Result
-from lstm_lower.runtime.measuring.turns import ROUNDS, take_turns
-from lstm_lower.runtime.measuring.verdicts import Verdict, proof_of
-from lstm_lower.runtime.measuring.worker import Worker
-from lstm_lower.runtime.provider_table import ROWS, row_of
+from lstm_lower.runtime.measuring.results import Bench, Engine, Figures, Result, Verdict, proof_of
+from lstm_lower.runtime.measuring.worker import ROUNDS, Worker, take_turns
+from lstm_lower.runtime.providers import ROWS, row_of
 
 Array = np.ndarray[Any, Any]
 

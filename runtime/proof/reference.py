@@ -31,12 +31,12 @@ from lstm_lower.opdef import Arranged, OpDef
 from lstm_lower.passes.composites import LowerCompositesPass, unsupported_nodes
 from lstm_lower.passes.inline import InlineFunctionsPass
 from lstm_lower.passes.loops.forward import ForwardScansPass
-from lstm_lower.passes.opset.versions import ConvertOpsetPass
+from lstm_lower.passes.opset.conversion import ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.passes.tidy import SortPass, VerifyPass
 from lstm_lower.records.model_files import read_all
-from lstm_lower.runtime.proof.mended_operators import MENDED
 from lstm_lower.runtime.proof.oracles import registry
+from lstm_lower.runtime.proof.reference_operators import MENDED
 
 Array = np.ndarray[Any, Any]
 

@@ -17,9 +17,8 @@ from lstm_lower.errors import InvalidInputError, LstmLowerWarning, NotFiniteErro
 from lstm_lower.runtime.training.data.layout import Batch
 from lstm_lower.runtime.training.data.prefetch import Prefetched
 from lstm_lower.runtime.training.data.source import Order, Source
-from lstm_lower.runtime.training.history import Best, History, Logs, Progress
 from lstm_lower.runtime.training.learner import Array, Learner
-from lstm_lower.runtime.training.run import Run
+from lstm_lower.runtime.training.run import Best, History, Logs, Progress, Run
 from lstm_lower.runtime.training.watch import Mode, Watch
 
 # What comes before the names of values of the validation.

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from lstm_lower.errors import shown
 from lstm_lower.runtime.training.fitting import Callback
-from lstm_lower.runtime.training.history import Logs
+from lstm_lower.runtime.training.run import Logs
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

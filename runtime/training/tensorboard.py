@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lstm_lower.extras import needed_by
 from lstm_lower.runtime.training.fitting import Callback
-from lstm_lower.runtime.training.history import Logs
+from lstm_lower.runtime.training.run import Logs
 
 if TYPE_CHECKING:
     from lstm_lower.runtime.training.fitting import Fit

@@ -19,9 +19,9 @@ from lstm_lower.runtime.training.data.opening import Data, open_data
 from lstm_lower.runtime.training.data.source import Order
 from lstm_lower.runtime.training.data.table import Padding
 from lstm_lower.runtime.training.fitting import Callback, Fit
-from lstm_lower.runtime.training.history import History
 from lstm_lower.runtime.training.learner import Array, Learner, Reduction
 from lstm_lower.runtime.training.progress_bar import progress_on
+from lstm_lower.runtime.training.run import History
 from lstm_lower.runtime.training.spread import spread
 from lstm_lower.runtime.training.watch import Mode
 

@@ -29,9 +29,8 @@ from lstm_lower.graph.structure import verify_structure
 from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.malformed import malformed_models_explained
 from lstm_lower.passes.tidy import SortPass
-from lstm_lower.passes.training.learning_rate import LearningRateInputPass
 from lstm_lower.passes.training.optimizers import Optimizer
-from lstm_lower.passes.training.options import TrainingOptionsPass
+from lstm_lower.passes.training.options import LearningRateInputPass, TrainingOptionsPass
 from lstm_lower.passes.training.updates import Group, groups_of
 from lstm_lower.records import certificate, contracts
 from lstm_lower.records import state as training_state
@@ -41,12 +40,11 @@ from lstm_lower.runtime import providers as provider_names
 from lstm_lower.runtime.buffers import input_devices
 from lstm_lower.runtime.session import NOT_SENT, Session, serialized
 from lstm_lower.runtime.training import checkpoint
-from lstm_lower.runtime.training.arithmetic import arithmetic, differences
 from lstm_lower.runtime.training.bindings import Bindings
+from lstm_lower.runtime.training.checkpoint import arithmetic, differences
 from lstm_lower.runtime.training.device_state import DeviceState
-from lstm_lower.runtime.training.diagnosis import Diagnosed
+from lstm_lower.runtime.training.diagnosis import Diagnosed, spoilt, updates
 from lstm_lower.runtime.training.evaluator import Evaluator
-from lstm_lower.runtime.training.finite import spoilt, updates
 from lstm_lower.runtime.training.learner import OnNan, StepResult
 from lstm_lower.runtime.training.portable import Portable
 from lstm_lower.runtime.training.summary import summary

@@ -6,7 +6,7 @@ import math
 from typing import Literal
 
 from lstm_lower.errors import InvalidInputError
-from lstm_lower.runtime.training.history import Logs
+from lstm_lower.runtime.training.run import Logs
 
 Mode = Literal["min", "max"]
 

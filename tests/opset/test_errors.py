@@ -11,9 +11,8 @@ import pytest
 from onnx import TensorProto, defs, helper
 
 import lstm_lower as ll
-from lstm_lower.passes.opset import convert as _tables  # noqa: F401 (fills the tables)
-from lstm_lower.passes.opset.registry import BEFORE, SINCE
-from lstm_lower.passes.opset.versions import ConvertOpsetPass
+from lstm_lower.passes.opset.conversion import ConvertOpsetPass
+from lstm_lower.passes.opset.rewrites import BEFORE, SINCE
 from tests.support.opset_models import FLOAT, INT64, convert, info, model_of
 
 # What older versions cannot say in any way; all others have a rewrite or a function body.

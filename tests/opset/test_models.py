@@ -16,9 +16,8 @@ from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NoKern
 
 import lstm_lower as ll
 from lstm_lower.errors import UnsupportedOpError
-from lstm_lower.passes.opset import convert as _tables  # noqa: F401 (fills the tables)
+from lstm_lower.passes.opset.conversion import ConvertOpsetPass
 from lstm_lower.passes.opset.installed import MIN_OPSET, newest_opset
-from lstm_lower.passes.opset.versions import ConvertOpsetPass
 from lstm_lower.runtime.feeds import read_arrays
 from tests.support.opset_case import Array, f32, i64
 from tests.support.opset_models import FLOAT, INT64, convert, info, model_of, run_ort

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import lstm_lower as ll
-from lstm_lower.passes.opset import convert as _tables  # noqa: F401 (fills the tables)
 from tests.support.opset_case import Array, Case, f32, i64
 from tests.support.opset_cases import DOWNWARDS
 from tests.support.opset_models import FLOAT, INT64, convert, info, model_of, run_ort, run_reference

@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 import lstm_lower as ll
-from lstm_lower.passes.opset.versions import ConvertOpsetPass
+from lstm_lower.passes.opset.conversion import ConvertOpsetPass
 from tests.support.opset_case import Array, f32, i64
 from tests.support.opset_models import FLOAT, INT64, convert, info, model_of, run_ort
 

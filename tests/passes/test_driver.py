@@ -21,7 +21,7 @@ from lstm_lower.passes.base import Pass
 from lstm_lower.passes.composites import LowerCompositesPass
 from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.lower import lowering_passes
-from lstm_lower.passes.opset.versions import ConvertOpsetPass
+from lstm_lower.passes.opset.conversion import ConvertOpsetPass
 from lstm_lower.passes.pipeline import optimizing_passes
 from lstm_lower.passes.tidy import RemoveUnreadWeightsPass, SortPass, StandardImportsPass, UniqueNamesPass
 from lstm_lower.passes.trace import Trace

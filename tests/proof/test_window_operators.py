@@ -8,7 +8,7 @@ import onnx.reference
 import onnxruntime as ort
 import pytest
 
-from lstm_lower.runtime.proof.window_operators import WINDOW_OPERATORS
+from lstm_lower.runtime.proof.reference_operators import WINDOW_OPERATORS
 
 RNG = np.random.default_rng(0)
 

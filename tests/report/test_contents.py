@@ -20,11 +20,8 @@ import lstm_lower as ll
 from lstm_lower.errors import InvalidInputError, shown
 from lstm_lower.passes.history import Step
 from lstm_lower.records.model_files import load
-from lstm_lower.report import operators
 from lstm_lower.report.analysis import Feeds, analyse, measured
-from lstm_lower.report.contents import contents
-from lstm_lower.report.interface import program
-from lstm_lower.report.origins import HUES, origins
+from lstm_lower.report.contents import HUES, contents, describe, origins, program
 from lstm_lower.report.page import SCRIPTS, page
 from lstm_lower.runtime.proof.comparison import AS_NEAR, OUT_OF_TOLERANCE
 
@@ -141,7 +138,7 @@ def test_loops_of_others_are_optimised_by_name() -> None:
 
 
 def test_operators_are_described() -> None:
-    found = operators.describe([("tf", "BlockLSTMGrad"), ("", "MatMul"), ("com.example", "Nothing")], 18)
+    found = describe([("tf", "BlockLSTMGrad"), ("", "MatMul"), ("com.example", "Nothing")], 18)
     assert list(found) == ["MatMul", "tf::BlockLSTMGrad"]
     assert found["tf::BlockLSTMGrad"]["lowered"]
     assert found["tf::BlockLSTMGrad"]["text"].startswith("Gradient of BlockLSTM over a sequence")

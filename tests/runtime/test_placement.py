@@ -15,7 +15,7 @@ from lstm_lower.runtime import providers, session
 from lstm_lower.runtime.captured import CapturedRuns
 from lstm_lower.runtime.measuring.model_run import ModelRun
 from lstm_lower.runtime.placement import Placement, placement
-from lstm_lower.runtime.provider_table import row_of
+from lstm_lower.runtime.providers import row_of
 from tests.support.provider_plugins import needs
 
 CAPTURING = [("CUDAExecutionProvider", {"enable_cuda_graph": "1"})]

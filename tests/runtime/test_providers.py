@@ -19,8 +19,8 @@ import pytest
 import lstm_lower as ll
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.passes.targets.table import TARGETS
-from lstm_lower.runtime import buffers, provider_plugins, providers
-from lstm_lower.runtime.provider_table import ROWS, row_of
+from lstm_lower.runtime import buffers, providers
+from lstm_lower.runtime.providers import ROWS, row_of
 from tests.support.command_line import run, succeed
 from tests.support.provider_plugins import PLUGINS, needs, runs_here
 
@@ -108,12 +108,12 @@ def test_a_gpu_comes_before_what_stands_beside_the_processor(monkeypatch: pytest
     row = row_of("webgpu")
     assert row.plugin is not None
     found = [SimpleNamespace(device=SimpleNamespace(type=SimpleNamespace(name=kind))) for kind in ("CPU", "GPU")]
-    monkeypatch.setattr(provider_plugins, "_offered", lambda _: found)
-    monkeypatch.setattr(provider_plugins, "_open", lambda *_: None)
-    assert provider_plugins.devices(row, row.plugin, {}) == ([found[1]], {})
-    assert provider_plugins.devices(row, row.plugin, {"device_type": "cpu", "a": 1}) == ([found[0]], {"a": "1"})
+    monkeypatch.setattr(providers, "_offered", lambda _: found)
+    monkeypatch.setattr(providers, "_open", lambda *_: None)
+    assert providers.devices(row, row.plugin, {}) == ([found[1]], {})
+    assert providers.devices(row, row.plugin, {"device_type": "cpu", "a": 1}) == ([found[0]], {"a": "1"})
     found.pop()
-    assert provider_plugins.devices(row, row.plugin, {}) == ([found[0]], {})
+    assert providers.devices(row, row.plugin, {}) == ([found[0]], {})
 
 
 def test_buffers_on_a_device_of_a_plugin() -> None:

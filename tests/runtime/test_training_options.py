@@ -12,9 +12,8 @@ import pytest
 
 import lstm_lower as ll
 from lstm_lower.errors import InvalidInputError, InvalidModelError
-from lstm_lower.passes.training.learning_rate import LearningRateInputPass
 from lstm_lower.passes.training.optimizers import SGD, Adam, Optimizer, RMSprop
-from lstm_lower.passes.training.options import TrainingOptionsPass
+from lstm_lower.passes.training.options import LearningRateInputPass, TrainingOptionsPass
 from lstm_lower.records import state
 from lstm_lower.records.state import StatePair, TrainingState
 from tests.support.training_models import char_lstm, quadratic

@@ -11,7 +11,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from lstm_lower.passes.opset.versions import ConvertOpsetPass
+from lstm_lower.passes.opset.conversion import ConvertOpsetPass
 from tests.support.opset_case import Array
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64

@@ -10,7 +10,7 @@ import pytest
 
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.runtime import providers
-from lstm_lower.runtime.provider_table import ROWS
+from lstm_lower.runtime.providers import ROWS
 
 # Where this is set, as in CI, what is missing of a plug-in that runs on every machine is a failure.
 REQUIRED = "LSTM_LOWER_ANYWHERE"

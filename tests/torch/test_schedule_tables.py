@@ -11,7 +11,7 @@ import pytest
 
 import lstm_lower as ll
 from lstm_lower.errors import InvalidInputError, LstmLowerError, UnsupportedOpError
-from lstm_lower.passes.training.rate_tables import RateTable
+from lstm_lower.passes.training.schedules import RateTable
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402

@@ -12,14 +12,13 @@ from lstm_lower.errors import InvalidInputError, UnsupportedOpError, WorkersLost
 from lstm_lower.passes.training.split import split
 from lstm_lower.runtime.providers import uncaptured
 from lstm_lower.runtime.training.data.layout import Layout
+from lstm_lower.runtime.training.diagnosis import updates
 from lstm_lower.runtime.training.evaluator import Evaluator
-from lstm_lower.runtime.training.finite import updates
 from lstm_lower.runtime.training.learner import OnNan, Reduction, StepResult
-from lstm_lower.runtime.training.parallel.compilation import program_of
 from lstm_lower.runtime.training.parallel.pool import LostError, Pool, Sums
-from lstm_lower.runtime.training.parallel.reduction import loss_of, reduction_of
+from lstm_lower.runtime.training.parallel.program import program_of
 from lstm_lower.runtime.training.parallel.replica import Shard, ShardResult
-from lstm_lower.runtime.training.parallel.shards import Rows, Rowwise, mean
+from lstm_lower.runtime.training.parallel.shards import Rows, Rowwise, loss_of, mean, reduction_of
 from lstm_lower.runtime.training.trainable import Trainable
 from lstm_lower.runtime.training.trainer import Trainer
 

@@ -20,7 +20,7 @@ from lstm_lower.passes.targets.fixed_sizes import FixedSizesPass
 from lstm_lower.passes.targets.table import TARGETS
 from lstm_lower.runtime.feeds import read_arrays
 from lstm_lower.runtime.placement import placement
-from lstm_lower.runtime.provider_table import row_of
+from lstm_lower.runtime.providers import row_of
 from tests.support.command_line import TRAIN, fail, succeed
 from tests.support.provider_plugins import needs, runs_here
 

@@ -14,8 +14,7 @@ import pytest
 
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.runtime.measuring.model_run import ModelRun
-from lstm_lower.runtime.measuring.turns import take_turns
-from lstm_lower.runtime.measuring.worker import Measured, Worker, WorkerError
+from lstm_lower.runtime.measuring.worker import Measured, Worker, WorkerError, take_turns
 from tests.support import measured
 
 SIZE = 64 * 2**20

@@ -11,7 +11,7 @@ import pytest
 import lstm_lower as ll
 from lstm_lower.errors import InvalidInputError, InvalidModelError
 from lstm_lower.passes.training.split import split
-from lstm_lower.runtime.training.parallel.compilation import layout_of, program_of
+from lstm_lower.runtime.training.parallel.program import layout_of, program_of
 from lstm_lower.runtime.training.parallel.replica import Replica, Shard
 from tests.support.parallel_steps import layers, lstm, lstm_batches
 

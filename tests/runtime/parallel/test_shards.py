@@ -10,8 +10,7 @@ import pytest
 
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.runtime.training.data.layout import Layout
-from lstm_lower.runtime.training.parallel.reduction import reduction_of
-from lstm_lower.runtime.training.parallel.shards import Rowwise
+from lstm_lower.runtime.training.parallel.shards import Rowwise, reduction_of
 
 Array = np.ndarray[Any, Any]
 

@@ -18,7 +18,7 @@ import pytest
 import lstm_lower as ll
 from benchmarks import distributed as benchmark
 from lstm_lower.errors import InvalidInputError, NotFiniteError, WorkersLostError
-from lstm_lower.runtime.training.parallel import cluster
+from lstm_lower.runtime.training.parallel import pool
 from lstm_lower.runtime.training.parallel.trainer import DistributedTrainer
 from tests.support.parallel_steps import layers, lstm, lstm_batches
 
@@ -30,7 +30,7 @@ Array = np.ndarray[Any, Any]
 @pytest.fixture(scope="module", autouse=True)
 def one_cluster() -> Iterator[None]:
     """For all tests, since it takes seconds to start."""
-    cluster.connect(None, 4, 0)
+    pool.connect(None, 4, 0)
     yield
     ray.shutdown()
     # What Ray leaves open is no fault of the test that happens to run when Python notices.
@@ -156,7 +156,7 @@ def test_a_daemon_that_dies_is_named() -> None:
             workers._synced = workers._pool.version
     finally:
         ray.shutdown()
-        cluster.connect(None, 4, 0)
+        pool.connect(None, 4, 0)
 
 
 @pytest.mark.slow
@@ -164,11 +164,11 @@ def test_a_daemon_that_dies_is_named() -> None:
 def test_several_hosts_need_tokens(monkeypatch: pytest.MonkeyPatch, asks: bool) -> None:
     nodes = [{"Alive": True, "NodeManagerAddress": f"192.0.2.{number}"} for number in (1, 2)]
     monkeypatch.setattr(ray, "nodes", lambda: [*nodes, {"Alive": False, "NodeManagerAddress": "192.0.2.9"}])
-    monkeypatch.setattr(cluster, "_asks_for_tokens", lambda: asks)
+    monkeypatch.setattr(pool, "_asks_for_tokens", lambda: asks)
     with contextlib.nullcontext() if asks else pytest.raises(InvalidInputError, match=r"2 hosts .* asks for tokens"):
-        cluster._check_reach(ray, own=False)
+        pool._check_reach(ray, own=False)
     with pytest.raises(InvalidInputError, match=r"listens on loopback alone, got one at 192\.0\.2\.1, 192\.0\.2\.2"):
-        cluster._check_reach(ray, own=True)
+        pool._check_reach(ray, own=True)
 
 
 @pytest.mark.slow
@@ -185,7 +185,7 @@ def test_a_cluster_that_starts_slowly_is_started_again(monkeypatch: pytest.Monke
         monkeypatch.setattr(ray, name, stub)
     if tries == 1:
         with pytest.raises(InvalidInputError, match="requires a cluster on this machine, got: no room"):
-            cluster.connect(None, 4, 0)
+            pool.connect(None, 4, 0)
     else:
-        assert cluster.connect(None, 4, 0)
+        assert pool.connect(None, 4, 0)
     assert len(begun) == tries

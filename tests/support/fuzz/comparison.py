@@ -16,7 +16,7 @@ import onnx.inliner
 
 import lstm_lower as ll
 from lstm_lower.passes.loops.views.base import LoopPass
-from lstm_lower.passes.opset.versions import ConvertOpsetPass
+from lstm_lower.passes.opset.conversion import ConvertOpsetPass
 from lstm_lower.passes.tidy import UniqueNamesPass, VerifyPass
 from lstm_lower.records.model_files import load, to_proto
 from tests.support.fuzz.noise import declared, perturbed, undeclared

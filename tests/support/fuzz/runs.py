@@ -10,7 +10,7 @@ import onnx
 import onnxruntime as ort
 from onnx.reference import ReferenceEvaluator
 
-from lstm_lower.runtime.proof.mended_operators import Loop
+from lstm_lower.runtime.proof.reference_operators import Loop
 
 
 def open_session(model: onnx.ModelProto, *, optimised: bool = False) -> Any:

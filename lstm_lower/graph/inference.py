@@ -1,12 +1,83 @@
-"""Types and shapes of operators that rearrange or select elements, or make arrays of sizes."""
+"""The facet `infers`: types and shapes that follow from an operator's operands.
+
+A rule tells a pair for each output, dtype (or type) and shape, with `None` for what does not follow. Operators without
+a rule are left to onnx's own inference.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import onnx_ir as ir
 
+from lstm_lower.dtypes import PARTS
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.inference.base import Inferred, infers
 from lstm_lower.graph.values import Alternatives, Dim, Entry, Open, Partial, Shape, broadcast, product
+
+Type = ir.TypeProtocol | ir.DataType | None
+Inferred = list[tuple[Type, Partial | Alternatives | None]]
+
+infers: std.Facet[Callable[[Any], Inferred]] = std.Facet("inference")
+
+
+# Types and shapes of operators that treat every element alike.
+
+
+@infers(std.Arithmetic)
+def _arithmetic(op: std.Arithmetic) -> Inferred:
+    return [(op.dtype(), _broadcast(op))]
+
+
+@infers(std.Logical)
+def _logical(op: std.Logical) -> Inferred:
+    return [(ir.DataType.BOOL, _broadcast(op))]
+
+
+@infers(std.Where)
+def _where(op: std.Where) -> Inferred:
+    return [(op.dtype(1), _broadcast(op))]
+
+
+def _broadcast(op: std.Elementwise) -> Partial | None:
+    return broadcast(*[op.facts.shape(value) for value in op.node.inputs])
+
+
+@infers(
+    std.Unary,
+    std.PRelu,
+    std.AlongAxis,
+    std.Cumulative,
+    std.MeanVarianceNormalization,
+    std.Scatter,
+    std.ReverseSequence,
+    std.Trilu,
+)
+def _same(op: std.Unary) -> Inferred:
+    return [(op.facts.type(op.operand(0)), op.shape())]
+
+
+@infers(std.Test)
+def _test(op: std.Test) -> Inferred:
+    return [(ir.DataType.BOOL, op.shape())]
+
+
+@infers(std.Cast)
+def _cast(op: std.Cast) -> Inferred:
+    return [(op.to, op.shape())]
+
+
+@infers(std.CastLike)
+def _cast_like(op: std.CastLike) -> Inferred:
+    return [(op.dtype(1), op.shape())]
+
+
+@infers(std.Dropout)
+def _dropout(op: std.Dropout) -> Inferred:
+    return [(op.dtype(), op.shape()), (ir.DataType.BOOL, op.shape())]
+
+
+# Types and shapes of operators that rearrange or select elements, or make arrays of sizes.
 
 
 @infers(std.Concat)
@@ -290,3 +361,196 @@ def range_length(start: float, limit: float, delta: float) -> int | None:
         return max(int(-((start - limit) // delta)), 0)
     steps = (limit - start) / delta
     return max(int(-(-steps // 1)), 0) if abs(steps) < 2**53 else None
+
+
+# Types and shapes of reductions and products.
+
+
+@infers(std.LayerNormalization)
+def _layer_normalization(op: std.LayerNormalization) -> Inferred:
+    shape, axis = op.shape(), op.axis
+    reduced = None
+    if shape is not None and axis is not None:
+        reduced = (*shape[:axis], *(1,) * (len(shape) - axis))
+    stash = ir.DataType(op.attribute("stash_type", 1))
+    return [(op.dtype(), shape), (stash, reduced), (stash, reduced)]
+
+
+@infers(std.Reduction)
+def _reduce(op: std.Reduction) -> Inferred:
+    shape = op.shape()
+    if shape is not None and 0 in shape and any(axis < 0 for axis in op.written_axes or ()):
+        # onnxruntime reduces no axis of an empty operand that is counted from behind.
+        return [(op.dtype(), None)]
+    if op.is_total and not op.keepdims:
+        return [(op.dtype(), ())]
+    return [(op.dtype(), _reduced(shape, op.axes, keepdims=op.keepdims))]
+
+
+def _reduced(shape: Partial | None, axes: tuple[int, ...] | None, *, keepdims: bool) -> Partial | None:
+    if shape is None or axes is None:
+        return None if shape is None or not keepdims else (None,) * len(shape)
+    if keepdims:
+        return tuple(1 if axis in axes else dim for axis, dim in enumerate(shape))
+    return tuple(dim for axis, dim in enumerate(shape) if axis not in axes)
+
+
+@infers(std.Arg)
+def _arg(op: std.Arg) -> Inferred:
+    axis = op.axis
+    return [(ir.DataType.INT64, _reduced(op.shape(), None if axis is None else (axis,), keepdims=bool(op.keepdims)))]
+
+
+@infers(std.MatMul)
+def _matmul(op: std.MatMul) -> Inferred:
+    a, b = op.shape(0), op.shape(1)
+    if not a or not b:
+        return [(op.dtype(), None)]
+    batch = broadcast(a[:-2], b[:-2])
+    # Of a vector the axis that a matrix has besides the inner one is missing.
+    return [(op.dtype(), None if batch is None else (*batch, *a[-2:-1], *(b[-1:] if len(b) > 1 else ())))]
+
+
+@infers(std.Einsum)
+def _einsum(op: std.Einsum) -> Inferred:
+    equation = op.equation
+    if equation is None:
+        return [(op.dtype(), None)]
+    sizes: dict[str, Dim | None] = {}
+    for index, term in enumerate(equation.inputs):
+        for label, dim in zip(term, op.shape(index) or [None] * len(term), strict=True):
+            before = sizes.get(label, dim)
+            both = broadcast((before,), (dim,))
+            sizes[label] = None if both is None else both[0]
+    return [(op.dtype(), tuple(sizes.get(label) for label in equation.output))]
+
+
+@infers(std.Gemm)
+def _gemm(op: std.Gemm) -> Inferred:
+    a, b = op.shape(0), op.shape(1)
+    rows = None if a is None else a[1 if op.trans_a else 0]
+    columns = None if b is None else b[0 if op.trans_b else 1]
+    return [(op.dtype(), (rows, columns))]
+
+
+# Types and shapes of operators that sample images, and of transforms.
+
+
+@infers(std.DFT)
+def _dft(op: std.DFT) -> Inferred:
+    shape, axis = op.shape(), op.axis
+    if shape is None or axis is None:
+        return [(op.dtype(), None if shape is None else (None,) * len(shape))]
+    given = None if op.length is None else op.facts.entries(op.length)
+    size: Dim | None = shape[axis] if op.length is None else None if given is None else given[0]
+    if op.onesided and op.inverse:
+        size = (size - 1) * 2 if op.length is None and isinstance(size, int) else None if op.length is None else size
+    elif op.onesided:
+        size = size // 2 + 1 if isinstance(size, int) else None
+    real = op.onesided and op.inverse
+    return [(op.dtype(), (*shape[:axis], size, *shape[axis + 1 : -1], 1 if real else 2))]
+
+
+# Types and shapes of complex numbers and their parts.
+
+
+_COMPLEX = {part: whole for whole, part in PARTS.items()}
+
+
+@infers(std.PartsOf)
+def _parts_of(op: std.PartsOf) -> Inferred:
+    dtype, shape = op.dtype(), op.shape()
+    return [(None if dtype is None else PARTS[dtype], None if shape is None else (*shape, 2))]
+
+
+@infers(std.OfParts)
+def _of_parts(op: std.OfParts) -> Inferred:
+    dtype, shape = op.dtype(), op.shape()
+    return [(None if dtype is None else _COMPLEX[dtype], None if shape is None else shape[:-1])]
+
+
+# Types and shapes of the results of control flow, from those of its bodies.
+
+
+@infers(std.Scan)
+def _scan(op: std.Scan) -> Inferred:
+    """States keep their type; sequences stack the body's values over time."""
+    facts, states = op.facts, op.states
+    lengths = []
+    for value, axis in zip(op.node.inputs[states:], op.input_axes, strict=True):
+        shape = facts.shape(value)
+        if shape is not None:
+            lengths.append(shape[axis])
+    length = next((dim for kind in (int, str) for dim in lengths if isinstance(dim, kind)), next(iter(lengths), None))
+    results: Inferred = []
+    for value, parameter, update in zip(op.node.inputs[:states], op.body.inputs, op.body.outputs, strict=False):
+        # It is the parameter's at every step, and has as many axes as what a step makes of it.
+        shape, rank = facts.shape(value), facts.rank(update)
+        kept: Partial | None = facts.shape(parameter) if shape is None else shape
+        results.append((facts.type(value), (None,) * rank if kept is None and rank is not None else kept))
+    for value, axis in zip(op.body.outputs[states:], op.output_axes, strict=True):
+        step: Partial | None = facts.shape(value)
+        if step is not None:
+            at = axis % (len(step) + 1)
+            step = (*step[:at], length, *step[at:])
+        results.append((facts.dtype(value), step))
+    return results
+
+
+@infers(std.If)
+def _if(op: std.If) -> Inferred:
+    """What both branches agree on."""
+    first, second = op.branches
+    results: Inferred = []
+    for a, b in zip(first.outputs, second.outputs, strict=True):
+        type_, common = _common(op, a, b)
+        shapes = [shape for shape in (op.facts.shape(a), op.facts.shape(b)) if shape is not None]
+        unlike = common is None and len(shapes) > 1
+        results.append((type_, Alternatives(tuple(shapes)) if unlike else common))
+    return results
+
+
+def _common(op: std.Standard, a: ir.Value | None, b: ir.Value | None) -> tuple[Type, Partial | None]:
+    types = op.facts.type(a), op.facts.type(b)
+    shapes = op.facts.shape(a), op.facts.shape(b)
+    shape = None
+    if shapes[0] is not None and shapes[1] is not None and len(shapes[0]) == len(shapes[1]):
+        shape = tuple(x if x == y else None for x, y in zip(shapes[0], shapes[1], strict=True))
+    return types[0] if types[1] is None or types[0] == types[1] else None, shape
+
+
+@infers(std.Loop)
+def _loop(op: std.Loop) -> Inferred:
+    """Carried values are the initial ones where there is no iteration; sequences have one element for each."""
+    facts, body, carried = op.facts, op.body, op.carried
+    results: Inferred = [_common(op, a, b) for a, b in zip(carried, body.outputs[1:], strict=False)]
+    steps = _steps(op)
+    for value in body.outputs[1 + len(carried) :]:
+        step: Partial | None = facts.shape(value)
+        if step is not None and not op.never_empty:
+            # Without any iteration onnxruntime knows the sizes only that the body's declarations hold.
+            step = tuple(dim if isinstance(dim, int) else None for dim in step)
+        results.append((facts.dtype(value), None if step is None else (steps, *step)))
+    return results
+
+
+def _steps(op: std.Loop) -> Dim | None:
+    """The number of steps of a Loop that nothing but its trip count ends."""
+    counts = op.facts.entries(op.trips) if op.is_counted else None
+    if counts is None or len(counts) != 1:
+        return None
+    (count,) = counts
+    if isinstance(count, int):
+        return max(count, 0)
+    # Less than nothing is nothing.
+    return None if isinstance(count, Entry) and not op.never_empty else count
+
+
+@infers(std.SequenceMap)
+def _sequence_map(op: std.SequenceMap) -> Inferred:
+    """Sequences of what the body makes of each element."""
+    types = [op.facts.type(value) for value in op.body.outputs]
+    return [(None if type_ is None else ir.SequenceType(type_), None) for type_ in types]
+
+
+# Types and shapes that follow from an operator's operands: the facet `infers` and its rules.
