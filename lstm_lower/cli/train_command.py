@@ -123,14 +123,14 @@ def train(
     """
     with console.errors(as_json=as_json, plugins=plugin):
         from lstm_lower.runtime import feeds
-        from lstm_lower.runtime.training import signals
+        from lstm_lower.runtime.training import fitting
         from lstm_lower.runtime.training.data.layout import Layout
         from lstm_lower.runtime.training.data.opening import open_data
         from lstm_lower.runtime.training.data.source import Order
         from lstm_lower.runtime.training.fitting import Fit
         from lstm_lower.runtime.training.progress_bar import progress_on
-        from lstm_lower.runtime.training.spread import spread
         from lstm_lower.runtime.training.tensorboard import TensorBoard
+        from lstm_lower.runtime.training.trainable import spread
         from lstm_lower.runtime.training.trainer import Trainer
 
         _require_packages(plot=plot)
@@ -188,7 +188,7 @@ def train(
             for text in unread:
                 _note(f"not read from {text}")
             ended = _go(run, epochs, save_every, None if options["schedule"] is not None else learning_rate)
-            if not signals.is_hangup(ended):  # nobody is there to read it
+            if not fitting.is_hangup(ended):  # nobody is there to read it
                 _end(run, out, finished=ended is None, plot=plot, as_json=as_json)
         if ended is not None:
             _note("interrupted and saved; the same command continues")
@@ -197,7 +197,7 @@ def train(
 
 def _go(run: Fit, epochs: int, save_every: int, learning_rate: float | None) -> int | None:
     """Trains, with progress, until all epochs are done or a signal ends it, which is returned."""
-    from lstm_lower.runtime.training import signals
+    from lstm_lower.runtime.training import fitting
 
     assert run.run is not None
     trainer, total = run.trainer, None if run.batches is None else epochs * run.batches
@@ -215,7 +215,7 @@ def _go(run: Fit, epochs: int, save_every: int, learning_rate: float | None) -> 
             _note(f"learning rate {learning_rate} from here on, {trainer.learning_rate} before")
             trainer.learning_rate = learning_rate
     run.callbacks.append(_watch_finite())
-    with signals.collected(signals.ENDINGS) as caught:
+    with fitting.collected(fitting.ENDINGS) as caught:
         return None if run.go(epochs, save_every, lambda: bool(caught)) else caught[0]
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError, some
-from lstm_lower.runtime.training.modules import unwrapped
+from lstm_lower.runtime.training.framework_weights import unwrapped
 
 
 def module_of(given: Any) -> nn.Module:

@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from lstm_lower.errors import InvalidInputError
-from lstm_lower.runtime.training.fitting import Callback, Fit
+from lstm_lower.runtime.training.fitting import Callback, Fit, Mode, Watch
 from lstm_lower.runtime.training.rates import Rate
 from lstm_lower.runtime.training.run import Logs
-from lstm_lower.runtime.training.watch import Mode, Watch
 
 __all__ = ["Callback", "EarlyStopping", "LearningRate", "ReduceOnPlateau"]
 

@@ -6,7 +6,6 @@ elements are finite, and whether one of them is NaN. Values of a loop's body bri
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -129,39 +128,6 @@ def first_nonfinite(step: ir.Model, feeds: Mapping[str, Array]) -> NonFinite | N
     wanted = [name for name in flags.names if name in session.outputs]
     flags.results = session.run({name: feeds[name] for name in session.inputs if name in feeds}, wanted)
     return _found(flags, model.graph, flags.ends, ())
-
-
-class Diagnosed(abc.ABC):
-    """Whoever has a step and its state can say where the first such number comes from.
-
-    Attributes:
-        model: the step.
-        trace_nan: whether the error of a step that stops for its loss says it.
-    """
-
-    model: ir.Model
-    trace_nan: bool = False
-
-    @abc.abstractmethod
-    def all_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
-        """Data, the state and the learning rate as they are now, by input."""
-
-    def first_nonfinite(self, feeds: Mapping[str, Any]) -> NonFinite | None:
-        """The node that makes the first infinity or NaN in a step with the present state.
-
-        The step runs once more, in the form that it had before it was optimised; nothing changes.
-
-        Args:
-            feeds: data input -> array.
-
-        Returns:
-            The node, and in which steps of the loops that it is in; or the feed or value of the state that holds such
-            numbers already; `None` where the loss and everything else that the step returns is finite.
-
-        Raises:
-            InvalidInputError: a feed does not fit.
-        """
-        return first_nonfinite(self.model, self.all_feeds(feeds))
 
 
 class _Flags:

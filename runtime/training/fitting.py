@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import signal
+import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Self
 
 from lstm_lower.errors import InvalidInputError, LstmLowerWarning, NotFiniteError
 from lstm_lower.runtime.training.data.layout import Batch
@@ -19,7 +21,96 @@ from lstm_lower.runtime.training.data.prefetch import Prefetched
 from lstm_lower.runtime.training.data.source import Order, Source
 from lstm_lower.runtime.training.learner import Array, Learner
 from lstm_lower.runtime.training.run import Best, History, Logs, Progress, Run
-from lstm_lower.runtime.training.watch import Mode, Watch
+
+# What a run watches: whether a value gets better from epoch to epoch.
+
+
+Mode = Literal["min", "max"]
+
+LOSSES = ("loss", "val_loss")
+
+
+class Watch:
+    """Whether a value gets better from epoch to epoch.
+
+    Attributes:
+        monitor: name in the epoch's logs.
+        mode: which way is better.
+        min_delta: by how much it must get better to count.
+        best: the best value, or `None`.
+        waited: epochs since.
+    """
+
+    def __init__(self, monitor: str, mode: Mode | None = None, min_delta: float = 0.0) -> None:
+        """Starts without a value.
+
+        Raises:
+            InvalidInputError: it does not go without saying which way is better.
+        """
+        if mode is None and monitor not in LOSSES:
+            raise InvalidInputError(f"mode requires 'min' or 'max' for the monitor '{monitor}', got none")
+        if mode not in (None, "min", "max"):
+            raise InvalidInputError(f"mode requires 'min' or 'max', got {mode!r}")
+        if not (math.isfinite(min_delta) and min_delta >= 0):
+            raise InvalidInputError(f"min_delta requires a number that is not negative, got {min_delta}")
+        self.monitor, self.mode, self.min_delta = monitor, mode or "min", min_delta
+        self.best: float | None = None
+        self.waited = 0
+
+    def better(self, logs: Logs) -> bool:
+        """Takes an epoch's value; NaN is not better."""
+        value = logs[self.monitor]
+        sign = 1.0 if self.mode == "min" else -1.0
+        improved = math.isfinite(value) and (self.best is None or sign * value < sign * self.best - self.min_delta)
+        self.best, self.waited = (value, 0) if improved else (self.best, self.waited + 1)
+        return improved
+
+    def check(self, names: list[str]) -> None:
+        """Raises an InvalidInputError if the run's epochs have no such value."""
+        if self.monitor not in names:
+            raise InvalidInputError(f"monitor requires one of {names}, got '{self.monitor}'")
+
+
+# Interruptions that wait for the end of a step.
+
+
+# Signals that ask a process to end: Ctrl-C, a machine that shuts down, a terminal that is closed.
+ENDINGS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+def is_hangup(number: int | None) -> bool:
+    """Whether a signal says that the terminal was closed."""
+    return number is not None and number == getattr(signal, "SIGHUP", None)
+
+
+@contextlib.contextmanager
+def collected(numbers: Sequence[signal.Signals]) -> Iterator[list[int]]:
+    """Collects the first of some signals, so that a step can end; the next one does what it did before.
+
+    Python hands signals to its main thread only; in another one nothing is collected. A hangup that is ignored, as
+    `nohup` has it, stays so.
+    """
+    caught: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield caught
+        return
+    before = {number: signal.getsignal(number) for number in numbers}
+    before = {
+        number: handler for number, handler in before.items() if handler != signal.SIG_IGN or not is_hangup(number)
+    }
+
+    def stop(number: int, _: Any) -> None:
+        caught.append(number)
+        signal.signal(number, before[signal.Signals(number)])
+
+    for number in before:
+        signal.signal(number, stop)
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
 
 # What comes before the names of values of the validation.
 VALIDATION = "val_"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -12,18 +13,16 @@ from typing import Any
 from rich.console import Console
 
 from lstm_lower import arguments
-from lstm_lower.errors import LstmLowerWarning
-from lstm_lower.runtime.training import signals
+from lstm_lower.errors import InvalidInputError, LstmLowerWarning
+from lstm_lower.runtime.training import fitting
 from lstm_lower.runtime.training.data.layout import Layout
 from lstm_lower.runtime.training.data.opening import Data, open_data
 from lstm_lower.runtime.training.data.source import Order
 from lstm_lower.runtime.training.data.table import Padding
-from lstm_lower.runtime.training.fitting import Callback, Fit
+from lstm_lower.runtime.training.fitting import Callback, Fit, Mode
 from lstm_lower.runtime.training.learner import Array, Learner, Reduction
 from lstm_lower.runtime.training.progress_bar import progress_on
 from lstm_lower.runtime.training.run import History
-from lstm_lower.runtime.training.spread import spread
-from lstm_lower.runtime.training.watch import Mode
 
 
 class Trainable(Learner):
@@ -121,7 +120,7 @@ class Trainable(Learner):
                 folder=folder,
                 options={"window": window, "pad": padding.values, "buckets": list(padding.buckets)},
             ) as run,
-            signals.collected([signal.SIGINT]) as caught,
+            fitting.collected([signal.SIGINT]) as caught,
         ):
             if run.run is not None and run.run.note is not None:
                 warnings.warn(run.run.note, LstmLowerWarning, stacklevel=2)
@@ -190,3 +189,38 @@ class Trainable(Learner):
     def _held_out(self, data: Data, padding: Padding, sample_axis: Mapping[str, int] | None) -> Any:
         names = [value.name for value in self.data_inputs]
         return self.evaluator.scoring_source(data, padding, sample_axis=sample_axis, names=names)
+
+
+# Steps on workers where workers are asked for, and in this process where not.
+
+
+def spread(
+    learner: Learner,
+    workers: int | None,
+    *,
+    address: str | None = None,
+    reduction: Reduction | None = None,
+    sample_axis: Mapping[str, int] | None = None,
+) -> contextlib.AbstractContextManager[Learner]:
+    """A learner whose steps run on workers, which end with the block.
+
+    Args:
+        learner: the trainer.
+        workers: their number; `None` for the trainer as it is.
+        address: see `DistributedTrainer`.
+        reduction: see `DistributedTrainer`.
+        sample_axis: see `DistributedTrainer`.
+
+    Raises:
+        InvalidInputError: there are no workers that the other options are for, or the learner has workers already.
+        LstmLowerError: whatever `DistributedTrainer` raises.
+    """
+    if workers is None:
+        given = [name for name, value in {"address": address, "reduction": reduction}.items() if value is not None]
+        if given:
+            raise InvalidInputError(f"{given[0]} requires a number of workers, got none")
+        return contextlib.nullcontext(learner)
+    # The trainer knows this module, through its `fit`.
+    from lstm_lower.runtime.training.parallel.trainer import DistributedTrainer
+
+    return DistributedTrainer(learner, workers, address=address, reduction=reduction, sample_axis=sample_axis)

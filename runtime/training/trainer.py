@@ -11,10 +11,11 @@ until `state_dict` or `save` asks.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 import numpy as np
@@ -24,8 +25,10 @@ import onnxruntime as ort
 
 from lstm_lower import arguments
 from lstm_lower.dtypes import native
-from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerWarning, NotFiniteError
+from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerWarning, NotFiniteError, shown, some
+from lstm_lower.graph import standard as std
 from lstm_lower.graph.structure import verify_structure
+from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.malformed import malformed_models_explained
 from lstm_lower.passes.tidy import SortPass
@@ -39,24 +42,22 @@ from lstm_lower.records.state import TrainingState
 from lstm_lower.runtime import providers as provider_names
 from lstm_lower.runtime.buffers import input_devices
 from lstm_lower.runtime.session import NOT_SENT, Session, serialized
-from lstm_lower.runtime.training import checkpoint
-from lstm_lower.runtime.training.bindings import Bindings
+from lstm_lower.runtime.training import checkpoint, framework_weights
 from lstm_lower.runtime.training.checkpoint import arithmetic, differences
-from lstm_lower.runtime.training.device_state import DeviceState
-from lstm_lower.runtime.training.diagnosis import Diagnosed, spoilt, updates
+from lstm_lower.runtime.training.device_state import Bindings, DeviceState
+from lstm_lower.runtime.training.diagnosis import NonFinite, first_nonfinite, spoilt, updates
 from lstm_lower.runtime.training.evaluator import Evaluator
 from lstm_lower.runtime.training.learner import OnNan, StepResult
-from lstm_lower.runtime.training.portable import Portable
-from lstm_lower.runtime.training.summary import summary
 from lstm_lower.runtime.training.trainable import Trainable
-from lstm_lower.runtime.values import as_array, dtype_of, number_dtype, shortest
-
-Array = np.ndarray[Any, Any]
+from lstm_lower.runtime.values import as_array, dtype_of, number_dtype, shortest, signature
 
 __all__ = ["OnNan", "StepResult", "Trainer"]
 
 
-class Trainer(Portable, Diagnosed, Trainable):
+Array = np.ndarray[Any, Any]
+
+
+class Trainer(Trainable):
     """A training step in onnxruntime, with its state.
 
     Attributes:
@@ -71,6 +72,8 @@ class Trainer(Portable, Diagnosed, Trainable):
         session: the session behind it.
         providers: full names of its providers, each with its options; none where the session options hold them.
     """
+
+    trace_nan: bool = False
 
     def __init__(
         self,
@@ -264,13 +267,13 @@ class Trainer(Portable, Diagnosed, Trainable):
         """
         if self._session_options is not None:
             raise InvalidInputError(NOT_SENT.format("a trainer"))
-        made = {
+        options = {
             "providers": self.providers or None,
             "initial_values": self.held_state(),
             "learning_rate": None if self.state.learning_rate is None else self._learning_rate,
             "on_nan": self.on_nan,
         }
-        return _made_again, (type(self), serialized(self.model), made, self.steps, self.trace_nan)
+        return _rebuilt, (type(self), serialized(self.model), options, self.steps, self.trace_nan)
 
     def all_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
         """Data, the state and the learning rate as they are now, by input.
@@ -298,6 +301,23 @@ class Trainer(Portable, Diagnosed, Trainable):
     def spoilt(self) -> str | None:
         """The first of the weights that steps update which holds what is infinite or no number."""
         return spoilt(self.state, self._device_state.read)
+
+    def first_nonfinite(self, feeds: Mapping[str, Any]) -> NonFinite | None:
+        """The node that makes the first infinity or NaN in a step with the present state.
+
+        The step runs once more, in the form that it had before it was optimised; nothing changes.
+
+        Args:
+            feeds: data input -> array.
+
+        Returns:
+            The node, and in which steps of the loops that it is in; or the feed or value of the state that holds such
+            numbers already; `None` where the loss and everything else that the step returns is finite.
+
+        Raises:
+            InvalidInputError: a feed does not fit.
+        """
+        return first_nonfinite(self.model, self.all_feeds(feeds))
 
     def put_state(self, values: Mapping[str, Any]) -> None:
         """Puts values in place of the whole state.
@@ -366,6 +386,134 @@ class Trainer(Portable, Diagnosed, Trainable):
             )
         return notes
 
+    @functools.cached_property
+    def _module(self) -> framework_weights.ModuleHoldings:
+        return framework_weights.ModuleHoldings(self.model)
+
+    def state_dict(self) -> dict[str, Array]:
+        """The state by input name, copied to the host: later steps do not change it.
+
+        Of a step that `ll.from_torch` made these are all parameters and buffers of the module's own state dict, tied
+        ones under each of their names and constants too, and the optimizer's state.
+        """
+        held = self.held_state()
+        return self._module.beside(held) | held
+
+    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+        """Puts values in place of the whole state.
+
+        Args:
+            values: by name, as `state_dict` has them; what is no state of the step may be left out.
+
+        Raises:
+            InvalidInputError: a name of the state is missing or one is unknown, a value differs in dtype or shape, or
+                from the constant that the step has instead of a state; nothing is changed.
+        """
+        names = [pair.input for pair in self.state.pairs]
+        state = self._module.state_of(values, set(names))
+        if missing := [name for name in names if name not in state]:
+            raise InvalidInputError(
+                f"state requires the {len(names)} values {some(names)}, got none of '{missing[0]}'; "
+                "load_state_dict(trainer.state_dict() | values) leaves what is missing as it is"
+            )
+        self.put_state(state)
+
+    def weights(self) -> dict[str, Array]:
+        """Weights and what layers keep, by the names of the framework, without the optimizer's state.
+
+        Of a step that `ll.from_torch` made this is what the module's own `state_dict` has, and a strict
+        `load_state_dict` takes: `{name: torch.from_numpy(value) for name, value in trainer.weights().items()}`.
+
+        Raises:
+            InvalidInputError: two of them have one name.
+            UnsupportedOpError: it is not certain how the step is evaluated, and so what belongs to the model.
+        """
+        held = self.held_state()
+        if self._module.states is not None:
+            return self._module.weights(held)
+        return framework_weights.by_name(framework_weights.names_of(self.model, self.state), held)
+
+    def to_torch(self, module: Any) -> None:
+        """Copies weights and buffers into a PyTorch module, those that it has under the same names.
+
+        Args:
+            module: an `nn.Module`, such as the one that the step was made of.
+
+        Raises:
+            InvalidInputError: it has none of them, or one of another shape; nothing is changed.
+        """
+        trained = [pair.input for pair in self.state.pairs if pair.role == "weight"]
+        framework_weights.copy_into(module, self.state_dict(), trained)
+
+    def to_keras(self, model: Any) -> None:
+        """Copies weights and what layers keep into a Keras model.
+
+        A weight that neither training nor evaluation reads is not in the step, and stays as it is in the model.
+
+        Args:
+            model: the model that the step was made of, the same one loaded from a file, or built anew by the same code,
+                where Keras numbers layers on.
+
+        Raises:
+            InvalidInputError: it is not certain which variable is which, or one has another shape; nothing is changed.
+            UnsupportedOpError: it is not certain how the step is evaluated, and so what belongs to the model.
+        """
+        framework_weights.copy_into_keras(model, self.weights(), framework_weights.recorded(self.model))
+
+    def save_weights(self, path: str | os.PathLike[str]) -> None:
+        """Writes weights and what layers keep as safetensors, without the optimizer's state.
+
+        Names are those of the framework: `module.load_state_dict(safetensors.torch.load_file(path))` reads what a step
+        of `ll.from_torch` holds, paths of variables name what one of `ll.from_keras` holds.
+
+        Raises:
+            UnsupportedOpError: it is not certain how the step is evaluated, and so what belongs to the model.
+            OSError: nothing can be written there.
+        """
+        checkpoint.write_arrays(path, self.weights())
+
+    def load_weights(self, path: str | os.PathLike[str]) -> None:
+        """Reads what `save_weights` or the framework wrote under these names; the optimizer's state stays.
+
+        Raises:
+            InvalidInputError: the file is damaged, or lacks a value, or one has another dtype or shape, or differs from
+                what the step holds as a constant; nothing is changed.
+            FileNotFoundError: there is no such file.
+            UnsupportedOpError: as for `save_weights`.
+        """
+        if self._module.states is not None:
+            read = self._module.state_dict_of(framework_weights.load(path, self._module.states))
+        else:
+            names = framework_weights.names_of(self.model, self.state)
+            arrays = framework_weights.load(path, [[name] for name in names.values()])
+            read = {source: arrays[name] for source, name in names.items()}
+        self.load_state_dict({**self.held_state(), **read})
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        opset: int | None = None,
+        schedule: str = "auto",
+        external_data: bool | None = None,
+    ) -> None:
+        """Writes the trained model for inference: its own outputs of its data, weights inside, in plain ONNX.
+
+        Args:
+            path: the file; `ll.export_training` writes a folder to train on elsewhere, too.
+            opset: version of `ai.onnx`, as for `ll.lower`.
+            schedule: how loops run, as for `ll.lower`.
+            external_data: keep weights in `<name>.data`; `None` where protobuf's 2 GB would not hold them.
+
+        Raises:
+            InvalidModelError: the step has no outputs of the model's own.
+            UnsupportedOpError: it is not certain how the step is evaluated.
+            OSError: nothing can be written there.
+        """
+        from lstm_lower.runtime.training.bundle import export_prediction
+
+        export_prediction(self, path, opset=opset, schedule=schedule, external_data=external_data)
+
     def checked(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
         """The data among a step's feeds as arrays; a learning rate among them is set.
 
@@ -418,8 +566,8 @@ class Trainer(Portable, Diagnosed, Trainable):
         self.learning_rate = shortest(defaults[name or ""].numpy()) if learning_rate is None else learning_rate
 
 
-def _made_again(kind: type[Trainer], step: bytes, made: dict[str, Any], steps: int, trace_nan: bool) -> Trainer:
-    trainer = kind(onnx.load_from_string(step), **made)
+def _rebuilt(kind: type[Trainer], step: bytes, options: dict[str, Any], steps: int, trace_nan: bool) -> Trainer:
+    trainer = kind(onnx.load_from_string(step), **options)
     trainer.steps, trainer.trace_nan = steps, trace_nan
     return trainer
 
@@ -436,3 +584,64 @@ def _check_state(state: TrainingState) -> None:
 
 def _is_number(declared: Any) -> bool:
     return not declared.shape and dtype_of(declared) is not None
+
+
+# A trainer in a few lines.
+
+
+_CARRYING = (std.Moving, std.Identity, std.Cast)
+
+
+def summary(
+    model: ir.Model,
+    state: TrainingState,
+    inputs: Sequence[Any],
+    metrics: Sequence[str],
+    values: Mapping[str, Any],
+    now: Mapping[str, Any],
+) -> str:
+    """What a trainer is, and where it is.
+
+    Weights are grouped by the operator that reads them first, which tells a matrix from a scale of quantized numbers.
+
+    Args:
+        model: the step.
+        state: of its model.
+        inputs: data inputs as a session declares them.
+        metrics: what its steps return beside the loss.
+        values: arrays, or what has their shapes and dtypes, of the state.
+        now: further values by name.
+    """
+    weights = [pair.input for pair in state.pairs if pair.role == "weight"]
+    groups: dict[str, list[str]] = {}
+    for name, reader in _readers(model.graph, weights).items():
+        groups.setdefault(reader, []).append(f"{name} {list(values[name].shape)}")
+    listed = "".join(f"\n        {shown(reader)}: {some(names, most=12)}" for reader, names in groups.items())
+    rows = {
+        "inputs": ", ".join(shown(f"{value.name} {signature(value)}") for value in inputs) or "none",
+        "loss": shown(state.loss or "none"),
+        "metrics": ", ".join(map(shown, metrics)) or "none",
+        "state": f"{len(values)} values of {_bytes(values.values())}",
+        "weights": f"{len(weights)} of {_bytes(values[name] for name in weights)}{listed}" if weights else "none",
+        **now,
+    }
+    return "Trainer(" + "".join(f"\n    {name}: {value}" for name, value in rows.items()) + "\n)"
+
+
+def _readers(graph: ir.Graph, names: Sequence[str]) -> dict[str, str]:
+    """Name of an input -> the operator that first does more with its elements than move or cast them."""
+    places = {node: place for place, node in enumerate(all_nodes(graph))}
+    found = {}
+    for value in (value for value in graph.inputs if value.name in names):
+        name, reader = str(value.name), None
+        while uses := value.uses():
+            reader = min((use.node for use in uses), key=places.__getitem__)
+            if not any(kind.matches(reader) for kind in _CARRYING):
+                break
+            value = reader.outputs[0]
+        found[name] = "nothing" if reader is None else reader.op_type
+    return found
+
+
+def _bytes(arrays: Iterable[Any]) -> str:
+    return f"{sum(array.dtype.itemsize * array.size for array in arrays):,} bytes"

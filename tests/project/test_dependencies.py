@@ -57,10 +57,8 @@ EXCEPTIONS: set[tuple[str, str]] = set()
 UPWARDS = {
     ("runtime/feeds_cudnn.py", "lstm_lower.runtime.proof.oracles.registry"),
     ("runtime/feeds_cudnn.py", "lstm_lower.runtime.proof.reference"),
-    ("runtime/training/spread.py", "lstm_lower.runtime.training.parallel.trainer"),
-    ("runtime/training/spread.py", "lstm_lower.runtime.training.trainer"),
-    ("runtime/training/portable.py", "lstm_lower.runtime.training.bundle"),
-    ("runtime/training/portable.py", "lstm_lower.runtime.training.trainer"),
+    ("runtime/training/trainable.py", "lstm_lower.runtime.training.parallel.trainer"),
+    ("runtime/training/trainer.py", "lstm_lower.runtime.training.bundle"),
 }
 
 

@@ -14,7 +14,7 @@ from lstm_lower.runtime.providers import uncaptured
 from lstm_lower.runtime.training.data.layout import Layout
 from lstm_lower.runtime.training.diagnosis import updates
 from lstm_lower.runtime.training.evaluator import Evaluator
-from lstm_lower.runtime.training.learner import OnNan, Reduction, StepResult
+from lstm_lower.runtime.training.learner import Learner, OnNan, Reduction, StepResult
 from lstm_lower.runtime.training.parallel.pool import LostError, Pool, Sums
 from lstm_lower.runtime.training.parallel.program import program_of
 from lstm_lower.runtime.training.parallel.replica import Shard, ShardResult
@@ -42,7 +42,7 @@ class DistributedTrainer(Trainable):
 
     def __init__(
         self,
-        trainer: Trainer,
+        trainer: Learner,
         workers: int,
         *,
         address: str | None = None,
@@ -66,6 +66,10 @@ class DistributedTrainer(Trainable):
             InvalidModelError: the step cannot be split, or leaves no number of rows open.
             MissingPackageError: Ray is not installed.
         """
+        if not isinstance(trainer, Trainer):
+            raise InvalidInputError(
+                f"workers require a Trainer, got a {type(trainer).__name__}, which has them already"
+            )
         counts: dict[str, Any] = {"workers": workers, "threads": threads}
         for name, value in counts.items():
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
