@@ -11,10 +11,9 @@ import onnx_ir as ir
 
 from lstm_lower.errors import InvalidModelError, LstmLowerError
 from lstm_lower.graph.builder import Workspace
-from lstm_lower.graph.declared import verify_kept
 from lstm_lower.graph.structure import nesting
 from lstm_lower.graph.subgraphs import subgraphs_of
-from lstm_lower.graph.verify import verify
+from lstm_lower.graph.verify import verify, verify_kept
 from lstm_lower.passes.malformed import malformed_models_explained
 from lstm_lower.passes.trace import Trace
 

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.standard.base import constant_of
+from lstm_lower.graph.standard.view import constant_of
 
 _SIZE = 16
 

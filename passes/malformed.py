@@ -12,8 +12,8 @@ import onnx_ir as ir
 from lstm_lower import schemas
 from lstm_lower.errors import InvalidModelError, LstmLowerError
 from lstm_lower.graph.copies import copy_model
-from lstm_lower.graph.declared import open_negative_sizes
 from lstm_lower.graph.structure import verify_structure
+from lstm_lower.graph.verify import open_negative_sizes
 from lstm_lower.records.model_files import load
 
 Source = str | os.PathLike[str] | onnx.ModelProto | ir.Model

@@ -15,7 +15,7 @@ import onnx_ir as ir
 from lstm_lower.graph.bindings import bind_node, composite_nodes
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.facts import Facts
-from lstm_lower.graph.standard.base import constant_of
+from lstm_lower.graph.standard.view import constant_of
 from lstm_lower.opdef import Arranged
 from lstm_lower.runtime.proof import reference
 from lstm_lower.runtime.proof.oracles.registry import ORACLES

@@ -22,11 +22,9 @@ import onnx_ir as ir
 from lstm_lower.errors import LstmLowerError
 from lstm_lower.graph import bindings, onnx_inference, operator_versions
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.dependences import neighbours, operands, small_operands
 from lstm_lower.graph.folding import LARGEST, OF_SHAPES, folds
-from lstm_lower.graph.inference import Inferred, infers
-from lstm_lower.graph.parameters import Parameters
-from lstm_lower.graph.standard.base import constant_of
+from lstm_lower.graph.inference import Inferred, Type, infers
+from lstm_lower.graph.standard.view import constant_of
 from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.graph.uniform import uniform_constant, uniforms
 from lstm_lower.graph.values import (
@@ -45,6 +43,93 @@ from lstm_lower.graph.values import (
     open_entries,
 )
 from lstm_lower.opdef import Call, TensorInfo
+
+# The operands that the parameters of a body are given by the node that holds it.
+
+
+class Parameters:
+    """Knows, of every parameter of a body, the node that holds the body and the parameter's position."""
+
+    def __init__(self) -> None:
+        self._places: dict[ir.Value, tuple[ir.Node, int]] = {}
+
+    def enter(self, nodes: Iterable[ir.Node]) -> None:
+        """Takes up the parameters of nodes' bodies, and of those within them."""
+        pending = [nodes]
+        while pending:
+            for node in pending.pop():
+                for graph in subgraphs_of(node):
+                    self._places.update((parameter, (node, index)) for index, parameter in enumerate(graph.inputs))
+                    pending.append(graph)
+
+    def forget(self, value: ir.Value) -> None:
+        """Forgets a value that is no longer a parameter."""
+        self._places.pop(value, None)
+
+    def operand(self, value: ir.Value) -> ir.Value | None:
+        """The operand at a parameter's position."""
+        node, index = self._places.get(value, (None, 0))
+        return node.inputs[index] if node is not None and index < len(node.inputs) else None
+
+    def sequence(self, value: ir.Value, facts: Facts) -> ir.Value | None:
+        """The sequence of which a Scan's parameter is one element."""
+        node, index = self._places.get(value, (None, 0))
+        view = facts.view(node)
+        return self.operand(value) if isinstance(view, std.Scan) and index >= view.states else None
+
+    def inferred(self, value: ir.Value, facts: Facts) -> tuple[Type, Partial | None]:
+        """What follows for a parameter from what is handed to it."""
+        node, index = self._places.get(value, (None, 0))
+        view, outer = facts.view(node), self.operand(value)
+        if isinstance(view, std.Loop) and index < 2:
+            return ir.DataType.BOOL if index else ir.DataType.INT64, None
+        if outer is None:
+            return None, None
+        if isinstance(view, std.Scan):
+            shape: Partial | None = facts.shape(outer)
+            if index >= view.states and shape:
+                axis = view.input_axes[index - view.states] % len(shape)
+                shape = (*shape[:axis], *shape[axis + 1 :])
+            return facts.dtype(outer), shape
+        if isinstance(view, std.Loop):
+            # The shape may change from iteration to iteration.
+            return facts.type(outer), None
+        if isinstance(view, std.SequenceMap):
+            type_ = facts.type(outer)
+            return (type_.elem_type if isinstance(type_, ir.SequenceType) else type_), None
+        return None, None
+
+
+# The values that must be known before a fact of another value can be.
+
+
+def neighbours(facts: Facts, value: ir.Value) -> Iterable[ir.Value]:
+    """What type and shape of a value may follow from."""
+    node = value.producer()
+    if node is None:
+        outer = facts.parameters.operand(value)
+        return () if outer is None else (outer,)
+    if not node.attributes.data:
+        return [x for x in node.inputs if x is not None]
+    return [*(x for x in node.inputs if x is not None), *(x for graph in subgraphs_of(node) for x in graph.outputs)]
+
+
+def operands(facts: Facts, value: ir.Value) -> Iterable[ir.Value]:
+    """What a value is computed from; a Scan's parameter from its sequence."""
+    node = value.producer()
+    if node is not None:
+        return [x for x in node.inputs if x is not None]
+    sequence = facts.parameters.sequence(value, facts)
+    return () if sequence is None else (sequence,)
+
+
+def small_operands(facts: Facts, value: ir.Value) -> Iterable[ir.Value]:
+    """Operands whose contents tell that of a value: none where no rule would look at them."""
+    view = None if value.const_value is not None else facts.maker(value)
+    if view is None or len(view.node.outputs) != 1 or isinstance(view, OF_SHAPES) or folds.of(type(view)) is None:
+        return ()
+    return [x for x in view.node.inputs if x is not None]
+
 
 _SIZES = (ir.DataType.INT32, ir.DataType.INT64)
 # Ways in which ranks of operands may go together.

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.standard.base import constant_of
+from lstm_lower.graph.standard.view import constant_of
 
 # What is larger is not looked at; in what is no one value, the first entries differ.
 LARGEST, FIRST = 1 << 24, 16

@@ -23,7 +23,7 @@ from lstm_lower.graph.copies import Copier, copy_model
 from lstm_lower.graph.edit import detach, remove_unread
 from lstm_lower.graph.edit import operands as reads
 from lstm_lower.graph.inference import Inferred, infers
-from lstm_lower.graph.standard.base import Operand
+from lstm_lower.graph.standard.view import Operand
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.gradients.pullback import between

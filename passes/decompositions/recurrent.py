@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, concat, sigmoid, tanh
-from lstm_lower.graph.standard.recurrent import Activation
+from lstm_lower.graph.standard.networks import Activation
 from lstm_lower.passes.decompositions.registry import decomposes
 from lstm_lower.passes.formulas.cudnn_cells import gates_and_last
 from lstm_lower.passes.formulas.cudnn_lengths import all_full, running_steps

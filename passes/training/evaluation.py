@@ -13,7 +13,7 @@ from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.edit import remove_unread
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
-from lstm_lower.graph.standard.base import constant_of
+from lstm_lower.graph.standard.view import constant_of
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import declared_shape
 from lstm_lower.passes.base import Pass

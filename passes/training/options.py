@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError, InvalidModelError
 from lstm_lower.graph.builder import Builder, Expr
-from lstm_lower.graph.standard.base import constant_of
+from lstm_lower.graph.standard.view import constant_of
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.formulas.elementary import sum_of_squares
 from lstm_lower.passes.training.optimizers import Optimizer, working_dtype

@@ -24,7 +24,7 @@ from lstm_lower.graph.builder import Workspace
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.edit import operands, redirect, remove_unread
 from lstm_lower.graph.facts import Facts
-from lstm_lower.graph.standard.base import constant_of
+from lstm_lower.graph.standard.view import constant_of
 from lstm_lower.graph.structure import verify_structure
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.driver import run_passes

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 import lstm_lower as ll
-from lstm_lower.graph.declared import WrongShapeWarning
+from lstm_lower.graph.verify import WrongShapeWarning
 
 MODEL = """
     <ir_version: 8, opset_import: ["" : 18]>

@@ -14,9 +14,9 @@ from onnx import parser
 
 import lstm_lower as ll
 from lstm_lower.errors import OverBudgetError
-from lstm_lower.graph.declared import WrongShapeWarning
 from lstm_lower.graph.names import Names
 from lstm_lower.graph.structure import nesting
+from lstm_lower.graph.verify import WrongShapeWarning
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.composites import LowerCompositesPass
 from lstm_lower.passes.driver import run_passes

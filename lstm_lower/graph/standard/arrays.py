@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from lstm_lower.graph.standard.base import (
+from lstm_lower.graph.standard.view import (
     Attribute,
     Operand,
     Optional,
@@ -347,3 +347,21 @@ class ScatterElements(Scatter):
     def axis(self) -> int | None:
         """The axis that the indices count along."""
         return counted(self.attribute("axis", 0), self.rank())
+
+
+# Operators between complex numbers and their parts, which ONNX lacks: no finished model has any.
+
+
+_DOMAIN = "lstm_lower.complex"
+
+
+class PartsOf(Standard, domain=_DOMAIN):
+    """The real and the imaginary parts of complex numbers, along a last axis of two."""
+
+    data = Operand(0)
+
+
+class OfParts(Standard, domain=_DOMAIN):
+    """The complex numbers of parts along a last axis of two."""
+
+    data = Operand(0)

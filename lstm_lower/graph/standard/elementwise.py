@@ -6,7 +6,7 @@ from typing import TypeGuard
 
 import onnx_ir as ir
 
-from lstm_lower.graph.standard.base import Attribute, Operand, Optional, Standard, text
+from lstm_lower.graph.standard.view import Attribute, Operand, Optional, Standard, text
 
 
 class Elementwise(Standard, abstract=True):

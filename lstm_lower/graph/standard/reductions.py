@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lstm_lower.graph.standard.base import Attribute, Operand, Standard, all_counted, counted
+from lstm_lower.graph.standard.view import Attribute, Operand, Standard, all_counted, counted
 
 
 class Reduction(Standard, abstract=True):

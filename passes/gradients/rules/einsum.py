@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
-from lstm_lower.graph.standard.products import Equation
+from lstm_lower.graph.standard.networks import Equation
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.gradients.registry import Cotangents, Gradients, differentiates, summed, unbroadcast, widened
 

@@ -19,6 +19,7 @@ from lstm_lower.errors import InvalidModelError, LstmLowerError, UnsupportedOpEr
 if TYPE_CHECKING:
     from lstm_lower.graph.values import Array, Dim, Shape
 
+
 T = TypeVar("T")
 R = TypeVar("R")
 
