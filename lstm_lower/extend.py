@@ -9,7 +9,7 @@ module that is imported, named by `--plugin` or run in a notebook needs none.
 from __future__ import annotations
 
 from lstm_lower.graph import standard
-from lstm_lower.graph.builder import Builder, Expr
+from lstm_lower.graph.builder import Builder, Expr, sigmoid, tanh
 from lstm_lower.opdef import Call, DType, OpDef, TensorInfo, attr, operand
 from lstm_lower.passes.decompositions.registry import decomposes
 from lstm_lower.passes.gradients.registry import Cotangents, differentiates
@@ -35,5 +35,7 @@ __all__ = [
     "operand",
     "oracle",
     "pairs",
+    "sigmoid",
     "standard",
+    "tanh",
 ]
