@@ -20,6 +20,8 @@ Array = np.ndarray[Any, Any]
 Feeds = dict[str, Array]
 
 ROWS = {lack.name: lack for lack in CPU.lacks}
+# Those that serve the installed version.
+SERVING = {lack.name: lack for lack in CPU.rows(slow=True)}
 # An error over the largest magnitude that is no rounding.
 _WRONG = 2e-5
 LEVELS = (ort.GraphOptimizationLevel.ORT_DISABLE_ALL, ort.GraphOptimizationLevel.ORT_ENABLE_ALL)

@@ -11,19 +11,29 @@ import lstm_lower as ll
 from lstm_lower.passes.targets.target import Lack
 from tests.support import target_rows as rows
 
+# Whether a row serves the installed version, and whether its example goes wrong.
+_VERDICTS = {
+    (True, True): "needed",
+    (True, False): "NOT NEEDED",
+    (False, True): "LEFT OUT",
+    (False, False): "not needed",
+}
 # What results from run to run happens in one of some.
 _RUNS = 40
 
 
 def lines(match: str = "") -> Iterator[tuple[str, bool]]:
-    """A line for each row, and whether it is needed."""
+    """A line for each row, and whether it serves this version just where it is needed."""
     for name, row in rows.ROWS.items():
         if match in name:
-            fault = _said_elsewhere(name)
+            fault, serves = _said_elsewhere(name), name in rows.SERVING
             bounds = {"since": row.since, "until": row.until}
             ranges = "".join(f", {word} {bound}" for word, bound in bounds.items() if bound)
-            told = fault or "the example is right as it is"
-            yield f"{'needed' if fault else 'SPARE':8}{name}{ranges}: {told}", fault is not None
+            verdict = _VERDICTS[serves, fault is not None]
+            yield (
+                f"{verdict:12}{name}{ranges}: {fault or 'the example is right as it is'}",
+                serves == (fault is not None),
+            )
 
 
 def _said_elsewhere(name: str) -> str | None:
