@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder
-from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.rewriting import Results, Rewriting
 
@@ -25,24 +23,7 @@ class ConstantBranchPass(Rewriting, Pass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Chooses, inner Ifs before those that hold them."""
-        modified = self.graph(model.graph)
-        if modified:
-            for node in [node for node in all_nodes(model.graph) if std.Range.matches(node)]:
-                self._with_scalars(node)
-        return ir.passes.PassResult(model, modified)
-
-    def _with_scalars(self, node: ir.Node) -> None:
-        """Makes scalars of a Range's operands that are lone elements with an axis.
-
-        onnxruntime takes such operands as long as it does not see what they are, as where an If hid them; onnx's own
-        definition of AffineGrid has some.
-        """
-        assert node.graph is not None
-        facts, e = self.context.space.facts, Builder(self.context.space, node.graph)
-        for j, value in enumerate(node.inputs):
-            if value is not None and facts.rank(value):
-                e.go_before(node, node.name or "range")
-                node.replace_input_with(j, e.op(std.Reshape, value, e.constant(np.zeros(0, np.int64))))
+        return ir.passes.PassResult(model, self.graph(model.graph))
 
     def where(self, node: ir.Node) -> bool:
         """Whether a node is an If."""

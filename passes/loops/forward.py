@@ -12,29 +12,24 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Builder, Workspace
-from lstm_lower.graph.edit import detach
-from lstm_lower.graph.subgraphs import all_nodes
-from lstm_lower.passes.base import Pass
+from lstm_lower.graph.builder import Builder
+from lstm_lower.passes.decompositions.decompose import DecomposePass
+from lstm_lower.passes.rewriting import Results
 
 
-class ForwardScansPass(Pass):
+class ForwardScansPass(DecomposePass):
     """Rewrites Scans that run backwards or along another axis into forward ones over axis 0.
 
     A Scan along another axis of a sequence whose rank is not known stays as it is.
     """
 
-    preserves = True
+    def __init__(self) -> None:
+        super().__init__(std.Scan.matches)
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Rewrites."""
-        space = self.context.space
-        modified = False
-        for container in [model.graph, *(function.graph for function in model.functions.values())]:
-            for node in [node for node in all_nodes(container) if std.Scan.matches(node)]:
-                scan = std.Scan.of(node, space.facts)
-                modified |= scan is not None and _rewrite(scan, space)
-        return ir.passes.PassResult(model, modified=modified)
+    def formula(self, node: ir.Node, builder: Builder) -> Results | None:
+        """The loop in plain form, with sequences turned round outside of it; `None` where it is that already."""
+        scan = std.Scan.of(node, builder.facts)
+        return None if scan is None else _in_plain_form(scan, builder)
 
 
 def walks_across(scan: std.Scan) -> bool:
@@ -68,25 +63,16 @@ def _again(scan: std.Scan, e: Builder, sequences: Sequence[ir.Value], **changed:
     return made.outputs
 
 
-def _rewrite(scan: std.Scan, space: Workspace) -> bool:
-    """Puts a Scan in plain form, with sequences turned round outside of it."""
-    node, states, inputs = scan.node, scan.states, _inputs(scan)
-    outputs = list(zip(node.outputs[states:], scan.output_axes, scan.output_directions, strict=True))
+def _in_plain_form(scan: std.Scan, b: Builder) -> list[ir.Value] | None:
+    states, inputs = scan.states, _inputs(scan)
+    outputs = list(zip(scan.node.outputs[states:], scan.output_axes, scan.output_directions, strict=True))
     sequences = [*inputs, *outputs]
     if not any(axis or reverse for _, axis, reverse in sequences) or not _ranks_are_known(scan, sequences):
-        return False
-    assert node.graph is not None
-    e = Builder(space, node.graph, before=node, scope=node.name or "forward")
-    plain = dict.fromkeys(
-        ("scan_input_axes", "scan_input_directions", "scan_output_axes", "scan_output_directions"), None
-    )
-    made = _again(scan, e, [_plain(e, *each) for each in inputs], **plain)
-    for old, new in zip(node.outputs[:states], made[:states], strict=True):
-        e.replace(old, new)
-    for (old, axis, reverse), new in zip(outputs, made[states:], strict=True):
-        e.replace(old, _turned(e, new, axis, reverse))
-    detach(node)
-    return True
+        return None
+    axes = dict.fromkeys(("scan_input_axes", "scan_input_directions", "scan_output_axes", "scan_output_directions"))
+    made = _again(scan, b, [_plain(b, *each) for each in inputs], **axes)
+    turned = [_turned(b, new, *how) for new, (_, *how) in zip(made[states:], outputs, strict=True)]
+    return [*made[:states], *turned]
 
 
 def _plain(e: Builder, sequence: ir.Value, axis: int, reverse: int) -> ir.Value:

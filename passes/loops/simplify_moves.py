@@ -114,20 +114,9 @@ def _tile(op: std.Tile, e: Builder) -> ir.Value | None:
 
 
 @simplifies(std.Expand)
-def _expand(op: std.Expand, e: Builder) -> ir.Value | None:
-    """An Expand that adds nothing: every size it asks for is 1 or there already, whatever the other sizes are.
-
-    Where it makes nothing of one element, the element is cut off before: onnxruntime takes such an Expand for one that
-    adds nothing, and leaves it out.
-    """
+def _expand(op: std.Expand, _: Builder) -> ir.Value | None:
+    """An Expand that adds nothing: every size it asks for is 1 or there already, whatever the other sizes are."""
     shape, target = op.shape(), op.facts.entries(op.target)
-    made = op.facts.shape(op.output)
-    if shape is not None and made is not None:
-        missing = len(made) - len(shape)
-        gone = [axis for axis, dim in enumerate(shape) if dim == 1 and made[missing + axis] == 0]
-        if gone:
-            zeros = e.constant([0] * len(gone))
-            return e.op(std.Expand, e.op(std.Slice, op.data, zeros, zeros, e.constant(gone)), op.target)
     if shape is not None and target is not None and len(target) <= len(shape):
         pairs = zip(target, shape[len(shape) - len(target) :], strict=True)
         if all(wanted in (1, dim) for wanted, dim in pairs):
@@ -204,13 +193,6 @@ def _pad(op: std.Pad, e: Builder) -> ir.Value | None:
     if axes is None or axes.dtype == np.int64:
         return None
     return e.again(op.node, [*op.node.inputs[:3], e.ints(*axes.tolist())]).outputs[0]
-
-
-@simplifies(std.Range)
-def _range(op: std.Range, e: Builder) -> ir.Value | None:
-    """A Range between vectors of one element, which onnxruntime only bears with until it folds them."""
-    bounds = [e.op(std.Reshape, x, e.ints()) if op.facts.rank(x) else x for x in op.inputs]
-    return None if tuple(bounds) == op.inputs else e.op(std.Range, *bounds)
 
 
 @simplifies(std.ScatterND)

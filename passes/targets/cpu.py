@@ -7,8 +7,6 @@ says which rows the installed onnxruntime still needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
@@ -44,20 +42,6 @@ def _is_of_another_type(view: std.Recurrent) -> bool:
     return view.dtype() not in (None, ir.DataType.FLOAT)
 
 
-def _may_be(name: str) -> Callable[[ir.Node], bool]:
-    """Whether an attribute of a node in a function, which may stand for a caller's, is given and not the number 0."""
-
-    def holds(node: ir.Node) -> bool:
-        attribute = node.attributes.get(name)
-        return attribute is not None and (attribute.is_ref() or attribute.value != 0)
-
-    return holds
-
-
-def _always(_: ir.Node) -> bool:
-    return True
-
-
 _LAYER = """(float[2,5,3] x, float[1,16,3] w, float[1,16,4] r) => (float[?,?,?,?] y)
   { y = LSTM <hidden_size = 4, layout = 1> (x, w, r) }"""
 _DOUBLES = """(double[5,2,3] x, double[1,16,3] w, double[1,16,4] r) => (double[?,?,?,?] y)
@@ -77,7 +61,7 @@ CPU = Target(
             _combines,
             silent=True,
             formula=formulas.ordered_scatter,
-            suspected=_may_be("reduction"),
+            suspected=True,
             example="""(float[27,64] x, int64[9600,1] i, float[9600,64] u) => (float[27,64] y)
               { y = ScatterND <reduction = "add"> (x, i, u) }""",
         ),
@@ -89,7 +73,7 @@ CPU = Target(
             "whose new statistics are no outputs",
             _writes_over,
             silent=True,
-            suspected=_may_be("training_mode"),
+            suspected=True,
             example="""(float[5,2] x) => (float[5,2] y) <float[2] c = {1.0, 2.0}>
               { y, m, v = BatchNormalization <training_mode = 1> (x, c, c, c, c) }""",
         ),
@@ -98,7 +82,7 @@ CPU = Target(
         Lack(
             std.Bernoulli,
             silent=True,
-            suspected=_always,
+            suspected=True,
             example="""(float[64] x) => (float[64] y)
               { zero = Constant <value = float {0.0}> () p = Mul (x, zero) b = Bernoulli (p) y = Add (x, b) }""",
         ),
@@ -108,7 +92,7 @@ CPU = Target(
             "of a length that may be no power of two",
             is_inexact,
             silent=True,
-            suspected=_always,
+            suspected=True,
             example="(float[2,1000,1] x) => (float[2,1000,2] y) { y = DFT <axis = 1> (x) }",
         ),
         Lack(
@@ -116,7 +100,7 @@ CPU = Target(
             "of a length that may be no power of two",
             is_inexact,
             silent=True,
-            suspected=_always,
+            suspected=True,
             example="""(float[1,2000,1] x) => (float[?,?,?,?] y) <int64 step = {500}, int64 length = {1000}>
               { y = STFT (x, step, , length) }""",
         ),
@@ -135,7 +119,7 @@ CPU = Target(
             "with the batch first",
             lambda view: view.layout != 0,
             formula=with_time_first,
-            suspected=_may_be("layout"),
+            suspected=True,
             example=_LAYER,
         ),
         Lack(std.Recurrent, "in another type than float32", _is_of_another_type, example=_DOUBLES),
@@ -200,6 +184,26 @@ CPU = Target(
             example="""(float[3] x, int64[3] n) => (float[3] y)
               { one = Constant <value = int64 {1}> () two = Constant <value = int64 {2}> () d = Add (n, two)
                 q = Div (one, d) p = Mul (q, d) f = Cast <to = 1> (p) y = Mul (f, x) }""",
+        ),
+        # It is taken for one that adds nothing, and left out.
+        Lack(
+            std.Expand,
+            "to nothing",
+            formulas.makes_nothing,
+            silent=True,
+            formula=formulas.cut_before,
+            example="""(float[1,3] x) => (float[0,3] y)
+              { sizes = Constant <value = int64[2] {0, 3}> () a = Neg (x) e = Expand (a, sizes) y = Neg (e) }""",
+        ),
+        # The kernel takes them; where they are known to be constant, nothing does.
+        Lack(
+            std.Range,
+            "between vectors",
+            formulas.is_between_vectors,
+            formula=formulas.between_scalars,
+            example="""(float[4] x) => (float[?] y) <int64 zero = {0}, int64 one = {1}>
+              { two = Constant <value = int64[1] {2}> () four = Add (two, two) r = Range (zero, four, one)
+                f = Cast <to = 1> (r) y = Add (f, x) }""",
         ),
         *slow_kernels.ROWS,
     ),

@@ -229,3 +229,35 @@ def is_above_zero(view: std.Log) -> bool:
         return False
     number, bound = test.node.inputs
     return number is made.yes and view.facts.uniform(bound) == 0
+
+
+def _made_nothing(view: std.Expand) -> list[int]:
+    """The axes whose only element becomes none."""
+    shape, made = view.shape(), view.facts.shape(view.output)
+    if shape is None or made is None:
+        return []
+    missing = len(made) - len(shape)
+    return [axis for axis, size in enumerate(shape) if size == 1 and made[missing + axis] == 0]
+
+
+def makes_nothing(view: std.Expand) -> bool:
+    """Whether it makes nothing of one element."""
+    return bool(_made_nothing(view))
+
+
+def cut_before(view: std.Expand, b: Builder) -> list[Expr]:
+    """The same of what that element is cut off from."""
+    axes = _made_nothing(view)
+    zeros = b.ints(*[0] * len(axes))
+    return [b.op(std.Expand, b.op(std.Slice, b.wrap(view.data), zeros, zeros, b.ints(*axes)), b.wrap(view.target))]
+
+
+def is_between_vectors(view: std.Range) -> bool:
+    """Whether its operands are lone elements with an axis."""
+    return any(map(view.facts.rank, view.inputs))
+
+
+def between_scalars(view: std.Range, b: Builder) -> list[Expr]:
+    """The same between scalars."""
+    bounds = [b.wrap(value) for value in view.node.inputs if value is not None]
+    return [b.op(std.Range, *(x.reshape() if b.facts.rank(x.value) else x for x in bounds))]

@@ -119,13 +119,8 @@ class LegalizePass(RowsPass):
         """Whether there are functions that may hold what has to be written."""
         if not model.functions or self.target is not CPU:
             return bool(model.functions)
-        nodes = itertools.chain(all_nodes(model.graph), *map(all_nodes, model.functions.values()))
-        return any(
-            row.suspected is not None and row.suspected(node)
-            for node in nodes
-            if node.domain == ""
-            for row in self.about(node.op_type)
-        )
+        nodes = itertools.chain(*map(all_nodes, model.functions.values()))
+        return any(row.suspected for node in nodes for row in self.about(node.op_type))
 
     def formula(self, node: ir.Node, builder: Builder) -> Results | None:
         """The row's, unless it needs a type that the target does not have: what is refused is the model's own node."""

@@ -28,8 +28,7 @@ class Lack:
         fails: whether it takes such a node, and fails in a run.
         slow: whether it computes it right, and another form faster: written so where a model is optimised, at the end.
         formula: what stands for it there, where that is another thing than for all that lack the operator.
-        suspected: whether a node in a function, of which attributes alone are known, may be of that form; `None` where
-            none is taken for one.
+        suspected: whether functions that hold the operator are written where they are called, to see if it is so.
         since: the first version of onnxruntime that is so, such as `"1.27"`; empty for all older ones.
         until: the first version that is so no more; empty while there is none.
         example: the text of a graph with such a node, whose first output depends on its first input.
@@ -43,7 +42,7 @@ class Lack:
     fails: bool = False
     slow: bool = False
     formula: Rule | None = None
-    suspected: Callable[[ir.Node], bool] | None = None
+    suspected: bool = False
     since: str = ""
     until: str = ""
     example: str = ""

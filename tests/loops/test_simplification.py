@@ -11,7 +11,6 @@ from lstm_lower.passes.loops.dead_code_elimination import DeadCodeElimination
 from lstm_lower.passes.loops.product_distribution import ProductDistribution
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.loops.test_each_pass import check, parsed
-from tests.support.loop_checks import run
 from tests.support.loop_models import LoopModel
 
 # The number of steps of `xs`; 0, 1, 2, ... up to it; and the same number as other nodes find it.
@@ -106,17 +105,6 @@ def test_columns_that_nobody_reads_are_not_computed() -> None:
     (body,) = (node.attributes["body"].as_graph() for node in work.graph if "body" in node.attributes)
     (product,) = (node for node in body if node.op_type == "MatMul")
     assert product.outputs[0].shape == [2, 3]
-
-
-def test_nothing_made_of_one_element_is_nothing_in_onnxruntime_too() -> None:
-    text = """g (float[1,4,N] x) => (float[a,b,c] y)
-    { none = Constant <value = int64[3] {0, 4, 1}> () e = Expand(x, none) y = Neg(e) }"""
-    case = parsed(text, x=(1, 4, 3))
-    work = ir.from_proto(case.model)
-    InferShapesPass()(work)
-    AlgebraicSimplification()(work)
-    # onnxruntime, optimised, leaves the Expand out and returns the shape of x.
-    assert run(ir.to_proto(work), case.feeds, optimised=True)[0].shape == (0, 4, 3)
 
 
 def test_numbers_without_a_sign_are_not_negated() -> None:

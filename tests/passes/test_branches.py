@@ -69,15 +69,3 @@ def test_models_that_need_no_lowering_stay() -> None:
     model = parser.parse_model(text)
     assert [node.op_type for node in ll.lower(model).graph.node] == ["If"]
     assert [node.op_type for node in ll.lower(model, 18).graph.node] == ["Neg"]
-
-
-def test_lone_elements_that_a_branch_hid_become_the_scalars_that_range_takes() -> None:
-    model = parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
-    g (int64 n) => (int64[k] y) <bool yes = {1}, int64 one = {1}> {
-      a = If (yes) <then_branch = t () => (int64[1] p) { p = Constant <value_ints = [2]> () },
-                    else_branch = f () => (int64[1] q) { q = Constant <value_ints = [3]> () }>
-      steps = Range (one, a, one) y = Add (steps, n) }""")
-    work = ir.from_proto(model)
-    ConstantBranchPass()(work)
-    session = ort.InferenceSession(ir.to_proto(work).SerializeToString())
-    np.testing.assert_array_equal(session.run(None, {"n": np.array(4)})[0], [5])

@@ -7,15 +7,11 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 
 import onnx_ir as ir
 
-from lstm_lower.graph.edit import detach
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
-from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
 from lstm_lower.passes.base import Context, Pass
 from lstm_lower.passes.loops.views.loop import Loop, is_over_blocks, scans_of
 from lstm_lower.passes.tidy import UniqueNamesPass, verify_unique_names
-
-FoundT = TypeVar("FoundT")
 
 
 class LoopPass(Pass):
@@ -105,48 +101,6 @@ class OnGraphs(abc.ABC):
     @abc.abstractmethod
     def graph(self, graph: ir.Graph) -> bool:
         """Rewrites a graph and its subgraphs; returns whether something changed."""
-
-
-class SitesOnGraphs(OnGraphs, LoopPass, Generic[FoundT]):
-    """A loop pass that rewrites nodes wherever they stand, one by one, and leaves none of them.
-
-    Attributes:
-        promise: what holds of such a node where the pass has done its work, for errors.
-    """
-
-    promise: ClassVar[str]
-
-    def graph(self, graph: ir.Graph) -> bool:
-        """Rewrites the sites of a graph and its subgraphs."""
-        modified = False
-        for node in list(graph):
-            for subgraph in subgraphs_of(node):
-                modified |= self.graph(subgraph)
-            site = self.site(node)
-            if site is not None:
-                self.write(node, site)
-                detach(node)
-                modified = True
-        return modified
-
-    def ensures(self, model: ir.Model) -> None:
-        """No site is left.
-
-        Raises:
-            ir.passes.PostconditionError: one is.
-        """
-        super().ensures(model)
-        for node in all_nodes(model.graph):
-            if self.site(node) is not None:
-                raise self.broken(node, self.promise)
-
-    @abc.abstractmethod
-    def site(self, node: ir.Node) -> FoundT | None:
-        """What is known of a node that is to be rewritten; `None` of another."""
-
-    @abc.abstractmethod
-    def write(self, node: ir.Node, site: FoundT) -> None:
-        """Puts something in a node's place."""
 
 
 class AroundLoops(abc.ABC):

@@ -125,7 +125,7 @@ def test_a_model_without_any_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("door", ["lower", "optimize", "gradient", "session"])
-@pytest.mark.parametrize("name", [name for name, row in rows.ROWS.items() if row.suspected is not None])
+@pytest.mark.parametrize("name", [name for name, row in rows.ROWS.items() if row.suspected])
 def test_what_functions_may_hold_is_written_where_they_are_called(name: str, door: str, tmp_path: Path) -> None:
     made = DOORS[door](rows.example(rows.ROWS[name], called=True), tmp_path)
     assert not made.functions
