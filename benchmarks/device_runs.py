@@ -14,13 +14,12 @@ from benchmarks import contestants, cudnn, torch_step
 from benchmarks.block import Case
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.passes.lower import lower
-from lstm_lower.runtime.captured import CapturedRuns
 from lstm_lower.runtime.measuring.worker import Measured
 from lstm_lower.runtime.node_times import node_times
 from lstm_lower.runtime.profile import profile
 from lstm_lower.runtime.proof.comparison import errors
 from lstm_lower.runtime.providers import row_of
-from lstm_lower.runtime.session import Session, default_options
+from lstm_lower.runtime.session import CapturedRuns, Session, default_options
 
 Array = np.ndarray[Any, Any]
 

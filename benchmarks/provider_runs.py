@@ -21,7 +21,7 @@ import onnx
 
 import lstm_lower as ll
 from lstm_lower.errors import InvalidInputError
-from lstm_lower.runtime.captured import CapturedRuns
+from lstm_lower.runtime.session import CapturedRuns
 
 Array = np.ndarray[Any, Any]
 ROOT = Path(__file__).parents[1]

@@ -15,6 +15,7 @@ import onnxruntime as ort
 from lstm_lower import arguments
 from lstm_lower.dims import format_shape, is_name
 from lstm_lower.errors import InvalidInputError, InvalidModelError
+from lstm_lower.graph import standard as std
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.structure import verify_structure
 from lstm_lower.graph.subgraphs import all_graphs, all_nodes
@@ -25,30 +26,107 @@ from lstm_lower.passes.malformed import malformed_models_explained
 from lstm_lower.passes.targets.legalize import legalizing_passes
 from lstm_lower.passes.targets.table import target_of
 from lstm_lower.passes.tidy import NameOutputsPass, SortPass
-from lstm_lower.records import casts, contracts, names
+from lstm_lower.records import contracts, names
 from lstm_lower.records.model_files import WRITTEN_OUT, load, to_proto
 from lstm_lower.runtime import providers as provider_names
-from lstm_lower.runtime.captured import CapturedRuns
-from lstm_lower.runtime.empty_batches import batch_sizes, check_batches
+from lstm_lower.runtime.buffers import Array, buffer, host_copy, input_devices, output_devices
 from lstm_lower.runtime.kernels import lacking
 from lstm_lower.runtime.loadable import NO_OUTPUTS
-from lstm_lower.runtime.serialized import (
-    default_options,
-    failures_explained,
-    keeps_small_weights_outside,
-    open_session,
-)
-from lstm_lower.runtime.values import as_feed, dtype_of
+from lstm_lower.runtime.serialized import default_options, failures_explained, keeps_small_weights_outside, open_session
+from lstm_lower.runtime.values import as_feed, dtype_of, number_dtype
 
-Array = np.ndarray[Any, Any]
+__all__ = ["Session", "default_options"]
+
+
+# Runs on buffers that stay where they are, as a provider needs that captures them: one set of buffers.
+
+
+class CapturedRuns:
+    """The buffers of a session whose provider may capture its runs; all its sizes are known."""
+
+    def __init__(self, session: ort.InferenceSession) -> None:
+        """Makes nothing yet: a trainer has bindings of its own."""
+        self._session = session
+        self._binding: ort.IOBinding | None = None
+        self._inputs: dict[str, ort.OrtValue] = {}
+        self._outputs: dict[str, ort.OrtValue] = {}
+
+    def put(self, feeds: Mapping[str, Array]) -> None:
+        """Copies values of all inputs into their buffers.
+
+        Raises:
+            InvalidInputError: a value is none of an input, but in place of an initializer that onnxruntime has placed.
+        """
+        devices = input_devices(self._session)
+        fixed = [name for name in feeds if name not in devices]
+        if fixed:
+            raise InvalidInputError(
+                f"a session that captures what it runs keeps the default of '{fixed[0]}', got a value for it; leave it "
+                "away, or make the model without the default"
+            )
+        if self._binding is None:
+            self._binding = self._session.io_binding()
+            for declared in self._session.get_outputs():
+                sizes = np.zeros(declared.shape, number_dtype(declared))
+                made = buffer(sizes, output_devices(self._session)[declared.name])
+                self._outputs[declared.name] = made
+                self._binding.bind_ortvalue_output(declared.name, made)
+        for name, array in feeds.items():
+            if name not in self._inputs:
+                self._inputs[name] = buffer(array, devices[name])
+                self._binding.bind_ortvalue_input(name, self._inputs[name])
+            elif array.size:
+                self._inputs[name].update_inplace(np.asarray(array, order="C"))
+
+    def run(self, options: ort.RunOptions | None = None) -> None:
+        """Runs on what was put into the buffers last: the first time as usual, to capture it, then as captured."""
+        assert self._binding is not None
+        with failures_explained() as quiet:
+            self._session.run_with_iobinding(self._binding, options or quiet)
+
+    def results(self, names: Sequence[str] | None = None) -> dict[str, Array]:
+        """Copies of outputs, of all without names."""
+        return {name: host_copy(self._outputs[name]) for name in (self._outputs if names is None else names)}
+
+
+# Open sizes that must not be zero: onnxruntime's LSTM and GRU end the process on an empty batch.
+
+
+def batch_sizes(model: ir.Model) -> frozenset[str]:
+    """Names of the open sizes that are the batch of an LSTM or a GRU anywhere in a model."""
+    nodes = [node for node in all_nodes(model.graph) if std.LSTM.matches(node) or std.GRU.matches(node)]
+    if not nodes:
+        return frozenset()
+    facts = Facts.of(model)
+    found = set()
+    for node in nodes:
+        layout = node.attributes.get("layout")
+        shape = facts.shape(node.inputs[0]) if node.inputs and node.inputs[0] is not None else None
+        if shape is not None and len(shape) > 1:
+            found.add(shape[0 if layout is not None and layout.as_int() else 1])
+    return frozenset(size for size in found if isinstance(size, str))
+
+
+def check_batches(named: frozenset[str], arrays: Mapping[str, Any], declared: Mapping[str, Any]) -> None:
+    """Refuses feeds with an empty batch.
+
+    Raises:
+        InvalidInputError: one has it.
+    """
+    for name, array in arrays.items():
+        for size, given in zip(declared[name].shape or (), array.shape, strict=False):
+            if given == 0 and size in named:
+                raise InvalidInputError(
+                    f"input '{name}' requires a batch of one or more ({size}), got shape {list(array.shape)}; "
+                    "onnxruntime's LSTM and GRU end the process on an empty one"
+                )
+
 
 # Of `Session` and `Trainer`.
 NOT_SENT = (
     "{} that is sent to another process, or copied, requires session_options=None, got options, which onnxruntime "
     "writes down nowhere; send the model, and open it there with options made there"
 )
-
-__all__ = ["Session", "default_options"]
 
 
 class Session:
@@ -162,10 +240,10 @@ class Session:
         return _opened, (type(self), serialized(load(self._file)), *self._opened_with)
 
     def fitted(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The feeds, cast and reshaped for inputs whose metadata ask for it (`lstm_lower.records.casts`)."""
+        """The feeds, cast and reshaped for inputs whose metadata ask for it (`lstm_lower.records.names`)."""
         return (
             {
-                name: casts.fitted(np.asarray(value), dtype_of(self._inputs[name]), self._inputs[name].shape)
+                name: names.fitted(np.asarray(value), dtype_of(self._inputs[name]), self._inputs[name].shape)
                 if name in self._casts and name in self._inputs
                 else value
                 for name, value in feeds.items()

@@ -25,7 +25,7 @@ from lstm_lower.cli.sources import (
     open_model,
 )
 from lstm_lower.errors import InvalidInputError, InvalidModelError, UnsupportedOpError, some
-from lstm_lower.records.kinds import is_tensorflow
+from lstm_lower.records.content_kinds import is_tensorflow
 
 if TYPE_CHECKING:
     from lstm_lower.passes.summary import Composite, Summary

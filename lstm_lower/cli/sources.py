@@ -13,7 +13,7 @@ from rich.markup import escape
 from lstm_lower.arguments import size
 from lstm_lower.cli import console
 from lstm_lower.errors import InvalidInputError, some
-from lstm_lower.records.kinds import is_tensorflow
+from lstm_lower.records.content_kinds import is_tensorflow
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -26,6 +26,7 @@ from lstm_lower.graph.edit import fix_initializers, name_outputs_of_calls
 from lstm_lower.graph.subgraphs import all_graphs, all_nodes
 from lstm_lower.graph.values import certain_first, declared_shape, stated
 from lstm_lower.ops.ort_elementwise import MICROSOFT
+from lstm_lower.records.content_kinds import is_tensorflow
 from lstm_lower.records.files import (
     PROTOBUF_LIMIT,
     atomic_path,
@@ -35,7 +36,6 @@ from lstm_lower.records.files import (
     protect,
     read_whole,
 )
-from lstm_lower.records.kinds import is_tensorflow
 
 # Sparse tensors of ONNX models, initializers and constants, written out: onnx_ir has none.
 

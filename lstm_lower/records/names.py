@@ -1,6 +1,6 @@
 """Lists of names in a model's metadata, as JSON.
 
-`lstm_lower.casts`: inputs whose feeds are cast, see `casts`.
+`lstm_lower.casts`: inputs whose feeds are cast, see `fitted`.
 `lstm_lower.variables`: what a step's model consists of, the names of variables in its framework.
 """
 
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidModelError, damage_told
@@ -31,3 +33,19 @@ def parse(metadata_props: Mapping[str, str], key: str) -> frozenset[str]:
     text = metadata_props.get(key, "[]")
     with damage_told(lambda _: InvalidModelError(f"metadata '{key}' requires a list of names, got {text[:80]!r}")):
         return frozenset(f"{name}" for name in list(json.loads(text)))
+
+
+# Inputs whose feeds are cast, as the framework that a model came from casts them.
+# They are in the model's metadata under the key `lstm_lower.casts` (`names`). `Session` and `Trainer` take arrays of
+# any numeric dtype for them, and a last axis of size 1 more or less than the input has.
+
+
+def fitted(array: np.ndarray[Any, Any], dtype: np.dtype[Any] | None, shape: Sequence[Any] | None) -> Any:
+    """A feed in the dtype and rank of its input, where that is a matter of casting and of a last axis of size 1."""
+    if dtype is not None and array.dtype.kind in "biuf" and dtype.kind in "biuf":
+        array = array.astype(dtype, copy=False)
+    if shape is not None and array.ndim == len(shape) + 1 and array.shape[-1] == 1:
+        return array[..., 0]
+    if shape is not None and array.ndim == len(shape) - 1 and shape[-1] == 1:
+        return array[..., None]
+    return array

@@ -23,8 +23,8 @@ What a model does not record can still be read off its names, see `of`.
 
 **The initial values** are the inputs' defaults, as ONNX has them: an initializer of the input's name. A plain
 onnxruntime loop may omit these inputs in its first step. Weights beyond protobuf's 2 GB lie in external data, as
-any initializer does (`model_io.save` sees to it). No pass may take such a value for a constant, since the input can
-be fed (`infer.constant_of` sees to that).
+any initializer does (`records.model_files.save`). No pass may take such a value for a constant, since the input can
+be fed (`graph.standard.view.constant_of`).
 """
 
 from __future__ import annotations

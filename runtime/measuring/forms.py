@@ -17,7 +17,7 @@ from lstm_lower.graph.copies import copy_model
 from lstm_lower.passes.composites import is_to_lower
 from lstm_lower.passes.lower import lower
 from lstm_lower.passes.pipeline import optimize
-from lstm_lower.records.kinds import is_tensorflow
+from lstm_lower.records.content_kinds import is_tensorflow
 from lstm_lower.records.model_files import as_proto, save
 from lstm_lower.runtime.serialized import keeps_small_weights_outside
 

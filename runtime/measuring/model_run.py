@@ -10,11 +10,10 @@ import numpy as np
 import onnxruntime as ort
 
 from lstm_lower.runtime import providers as provider_names
-from lstm_lower.runtime.captured import CapturedRuns
 from lstm_lower.runtime.measuring.worker import Measured
 from lstm_lower.runtime.profile import Run, profile
 from lstm_lower.runtime.serialized import default_options, open_session
-from lstm_lower.runtime.session import Session
+from lstm_lower.runtime.session import CapturedRuns, Session
 from lstm_lower.runtime.values import dtype_of
 
 Array = np.ndarray[Any, Any]

@@ -12,10 +12,10 @@ import pytest
 import lstm_lower as ll
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError
 from lstm_lower.runtime import providers, session
-from lstm_lower.runtime.captured import CapturedRuns
 from lstm_lower.runtime.measuring.model_run import ModelRun
 from lstm_lower.runtime.placement import Placement, placement
 from lstm_lower.runtime.providers import row_of
+from lstm_lower.runtime.session import CapturedRuns
 from tests.support.provider_plugins import needs
 
 CAPTURING = [("CUDAExecutionProvider", {"enable_cuda_graph": "1"})]

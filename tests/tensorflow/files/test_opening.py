@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lstm_lower as ll
-from lstm_lower.records.kinds import Kind, content_of
+from lstm_lower.records.content_kinds import Kind, content_of
 from lstm_lower.tensorflow.files import messages
 from lstm_lower.tensorflow.files.opening import IncompleteCheckpointWarning, read_file
 from lstm_lower.tensorflow.files.values import tensor_value
