@@ -18,24 +18,24 @@ PARTS = 32
 
 
 @decomposes(std.Size)
-def size(view: std.Size, b: Builder) -> list[Expr]:
+def size(view: std.Size, b: Builder) -> Expr:
     """The product of all sizes; of a scalar, which has none, one."""
     if view.rank() == 0:
-        return [b.constant(1, INT64)]
-    return [b.wrap(view.data).sizes().reduce(std.ReduceProd, 0, keepdims=False)]
+        return b.constant(1, INT64)
+    return b.wrap(view.data).sizes().reduce(std.ReduceProd, 0, keepdims=False)
 
 
 @decomposes(std.BitCast)
-def same_bits(view: std.BitCast, b: Builder) -> list[Expr]:
+def same_bits(view: std.BitCast, b: Builder) -> Expr:
     """Bits of the dtype that they have already are the same numbers."""
     if view.dtype() != view.to:
         way = "what gradients flow through is written in arithmetic (Sign, Abs, Floor, Log)"
         raise view.unsupported("to, for the gradient,", f"the operand's dtype, {view.dtype()}", f"{view.to}; {way}")
-    return [b.op(std.Identity, b.wrap(view.data))]
+    return b.op(std.Identity, b.wrap(view.data))
 
 
 @decomposes(std.Bernoulli)
-def bernoulli(view: std.Bernoulli, b: Builder) -> list[Expr]:
+def bernoulli(view: std.Bernoulli, b: Builder) -> Expr:
     """Whether a number from 0 to 1 is less than the probability."""
     probability = b.wrap(view.data)
     dtype = view.attribute("dtype", None) or int(probability.dtype)
@@ -43,11 +43,11 @@ def bernoulli(view: std.Bernoulli, b: Builder) -> list[Expr]:
         probability = probability.cast(ir.DataType.FLOAT)
     seed = view.attribute("seed", None)
     numbers = b.op(std.RandomUniformLike, probability, **({} if seed is None else {"seed": seed}))
-    return [(numbers < probability).cast(ir.DataType(dtype))]
+    return (numbers < probability).cast(ir.DataType(dtype))
 
 
 @decomposes(std.Tile)
-def tile(view: std.Tile, b: Builder) -> list[Expr] | None:
+def tile(view: std.Tile, b: Builder) -> Expr | None:
     """Repetition along an axis: the array beside itself, as often as is known."""
     repeats = view.constant(1)
     if repeats is None or any(count < 1 for count in repeats):
@@ -55,7 +55,7 @@ def tile(view: std.Tile, b: Builder) -> list[Expr] | None:
     result = b.wrap(view.data)
     for axis, count in enumerate(repeats):
         result = result if count == 1 else b.concat([result] * int(count), axis)
-    return [b.op(std.Identity, result) if result.value is view.data else result]
+    return b.op(std.Identity, result) if result.value is view.data else result
 
 
 @decomposes(std.Concat)
@@ -90,31 +90,31 @@ def _chained(step: Callable[[Expr, Expr], Expr], operands: Sequence[ir.Value | N
 
 
 @decomposes(std.Max)
-def largest(view: std.Max, b: Builder) -> list[Expr]:
+def largest(view: std.Max, b: Builder) -> Expr:
     """Of several operands, two by two."""
-    return [_chained(Expr.maximum, view.inputs, b)]
+    return _chained(Expr.maximum, view.inputs, b)
 
 
 @decomposes(std.Min)
-def smallest(view: std.Min, b: Builder) -> list[Expr]:
+def smallest(view: std.Min, b: Builder) -> Expr:
     """Of several operands, two by two."""
-    return [_chained(Expr.minimum, view.inputs, b)]
+    return _chained(Expr.minimum, view.inputs, b)
 
 
 @decomposes(std.Sum)
-def total(view: std.Sum, b: Builder) -> list[Expr]:
+def total(view: std.Sum, b: Builder) -> Expr:
     """Of several operands, two by two."""
-    return [_chained(Expr.__add__, view.inputs, b)]
+    return _chained(Expr.__add__, view.inputs, b)
 
 
 @decomposes(std.Mean)
-def mean(view: std.Mean, b: Builder) -> list[Expr]:
+def mean(view: std.Mean, b: Builder) -> Expr:
     """The sum over the number of operands."""
-    return [_chained(Expr.__add__, view.inputs, b) / len(view.inputs)]
+    return _chained(Expr.__add__, view.inputs, b) / len(view.inputs)
 
 
 @decomposes(std.ScatterND)
-def adding_scatter(view: std.ScatterND, b: Builder) -> list[Expr] | None:
+def adding_scatter(view: std.ScatterND, b: Builder) -> Expr | None:
     """Rows added to those that numbers name: to each row, all that are meant for it, and zeros for the others.
 
     A product with a matrix of ones and zeros would take less memory, but spread what is not finite.
@@ -133,11 +133,11 @@ def adding_scatter(view: std.ScatterND, b: Builder) -> list[Expr] | None:
     flat = b.where(flat < 0, flat + count, flat)
     meant = places.unsqueeze(1).equals(flat.unsqueeze(0))
     mask = meant.unsqueeze(*range(2, 1 + len(rows.shape))) if len(rows.shape) > 1 else meant
-    return [data + b.where(mask, rows.unsqueeze(0), 0).sum(1)]
+    return data + b.where(mask, rows.unsqueeze(0), 0).sum(1)
 
 
 @decomposes(std.Where)
-def choice(view: std.Where, b: Builder) -> list[Expr]:
+def choice(view: std.Where, b: Builder) -> Expr:
     """Each element from where it stands in one of the two, laid one on the other.
 
     For runtimes that multiply both by zeros and ones and add them, which makes a number of none that is not finite.
@@ -149,11 +149,11 @@ def choice(view: std.Where, b: Builder) -> list[Expr]:
         places = places + b.op(std.Expand, zero, part.sizes())
     whole = places.sizes()
     both = b.concat([b.op(std.Expand, part, whole).unsqueeze(0) for part in (yes, no)], 0)
-    return [b.op(std.GatherElements, both, places.unsqueeze(0), axis=0).squeeze(0)]
+    return b.op(std.GatherElements, both, places.unsqueeze(0), axis=0).squeeze(0)
 
 
 @decomposes(std.ArgMax, std.ArgMin)
-def place(view: std.Arg, b: Builder) -> list[Expr] | None:
+def place(view: std.Arg, b: Builder) -> Expr | None:
     """Where the first of the sorted stands; equal ones stand in their order."""
     axis = view.attribute("axis", 0)
     if view.attribute("select_last_index", 0):
@@ -161,4 +161,4 @@ def place(view: std.Arg, b: Builder) -> list[Expr] | None:
     _, found = b.ops(
         std.TopK, b.wrap(view.data), b.ints(1), outputs=2, axis=axis, largest=int(isinstance(view, std.ArgMax))
     )
-    return [found if view.keepdims else found.squeeze(axis)]
+    return found if view.keepdims else found.squeeze(axis)

@@ -16,7 +16,7 @@ from lstm_lower.passes.formulas.sizes import Size, divided, remainder, up_to
 
 
 @decomposes(std.DeformConv)
-def _deform_conv(op: std.DeformConv, b: Builder) -> list[Expr]:
+def _deform_conv(op: std.DeformConv, b: Builder) -> Expr:
     """For each place of the kernel the image at that place and its offset, times the mask; then a product."""
     x, weights, offsets = b.wrap(op.data), b.wrap(op.weights), b.wrap(op.offsets)
     if x.shape is None or len(x.shape) != 4:
@@ -59,7 +59,7 @@ def _deform_conv(op: std.DeformConv, b: Builder) -> list[Expr]:
     result = reshape_to(matrix @ columns, b.sizes([sizes[0], outputs, *out]))
     if op.bias is not None:
         result = result + b.wrap(op.bias).cast(dtype).unsqueeze(1, 2)
-    return [result.cast(x.dtype)]
+    return result.cast(x.dtype)
 
 
 def _taps(b: Builder, kernel: list[Size], axis: int, dilation: int) -> Expr:

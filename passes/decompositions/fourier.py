@@ -43,11 +43,11 @@ def _is_rough(length: object) -> bool:
 
 
 @decomposes(std.DFT)
-def _dft(op: std.DFT, b: Builder) -> list[Expr] | None:
+def _dft(op: std.DFT, b: Builder) -> Expr | None:
     """As formulas of transforms have it."""
     x, axis = b.wrap(op.data), op.axis
     if axis is None or x.shape is None:
         return None
     known = _number(op.length, b.facts) if op.length is not None else None
     given = b.wrap(op.length).cast(INT64).reshape(1) if op.length is not None and known is None else known
-    return [transformed(x, axis, given, inverse=bool(op.inverse), onesided=bool(op.onesided))]
+    return transformed(x, axis, given, inverse=bool(op.inverse), onesided=bool(op.onesided))

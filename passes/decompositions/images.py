@@ -126,7 +126,7 @@ def _cubic(t: Expr) -> list[Expr]:
 
 
 @decomposes(std.GridSample)
-def _grid_sample(op: std.GridSample, b: Builder) -> list[Expr]:
+def _grid_sample(op: std.GridSample, b: Builder) -> Expr:
     """The sum of the elements around each place by their weights."""
     data, grid = b.wrap(op.data), _wide(b.wrap(op.grid))
     if data.shape is None:
@@ -148,7 +148,7 @@ def _grid_sample(op: std.GridSample, b: Builder) -> list[Expr]:
         term = term if weight is None else term * weight.unsqueeze(-1).cast(term.dtype)
         terms.append(term if within is None else b.where(within.unsqueeze(-1), term, 0))
     total = functools.reduce(operator.add, terms).transpose(0, 2, 1)
-    return [reshape_to(total, b.sizes([sizes[0], data.size(1), *sizes[1:]])).cast(data.dtype)]
+    return reshape_to(total, b.sizes([sizes[0], data.size(1), *sizes[1:]])).cast(data.dtype)
 
 
 def _product(factors: Sequence[Expr], by: Callable[[Expr, Expr], Expr]) -> Expr | None:
@@ -156,7 +156,7 @@ def _product(factors: Sequence[Expr], by: Callable[[Expr, Expr], Expr]) -> Expr 
 
 
 @decomposes(std.AffineGrid)
-def _affine_grid(op: std.AffineGrid, b: Builder) -> list[Expr]:
+def _affine_grid(op: std.AffineGrid, b: Builder) -> Expr:
     """Theta times the even places of an image and 1."""
     theta = b.wrap(op.theta)
     ranks = b.facts.shape(op.size), b.facts.shape(op.output)
@@ -183,11 +183,11 @@ def _affine_grid(op: std.AffineGrid, b: Builder) -> list[Expr]:
     # The grid tells of the last axis first.
     ones = b.op(std.Expand, theta.like(1), parts[0].sizes())
     places = b.concat([*reversed(parts), ones], 1)
-    return [reshape_to(places @ theta.transpose(0, 2, 1), b.sizes([sizes[0], *sizes[2:], rows]))]
+    return reshape_to(places @ theta.transpose(0, 2, 1), b.sizes([sizes[0], *sizes[2:], rows]))
 
 
 @decomposes(std.RoiAlign)
-def _roi_align(op: std.RoiAlign, b: Builder) -> list[Expr]:
+def _roi_align(op: std.RoiAlign, b: Builder) -> Expr:
     """The mean, or the largest weighted element, of samples at even distances in each bin of a region."""
     x, rois = b.wrap(op.data), b.wrap(op.rois)
     dtype = COMPUTE_DTYPES.get(x.dtype, x.dtype)
@@ -221,7 +221,7 @@ def _roi_align(op: std.RoiAlign, b: Builder) -> list[Expr]:
         both_masks = within & exists
         found = reshape_to(b.where(both_masks, functools.reduce(operator.add, terms), 0), shape)
         found = found.sum([2, 4]) / number.maximum(1)
-    return [found.transpose(0, 3, 1, 2).cast(x.dtype)]
+    return found.transpose(0, 3, 1, 2).cast(x.dtype)
 
 
 class _Side:
@@ -276,7 +276,7 @@ def _samples(x: Expr, size: Expr) -> tuple[list[tuple[Expr, Expr]], Expr]:
 
 
 @decomposes(std.STFT)
-def _stft(op: std.STFT, b: Builder) -> list[Expr]:
+def _stft(op: std.STFT, b: Builder) -> Expr:
     """The discrete Fourier transform of each frame, weighted by the window."""
     signal, window = b.wrap(op.signal), None if op.window is None else b.wrap(op.window)
     step = b.wrap(op.step).cast(INT64).reshape(1)
@@ -292,5 +292,5 @@ def _stft(op: std.STFT, b: Builder) -> list[Expr]:
     framed = signal.take(places, axis=1)
     framed = framed if window is None else framed * window.cast(framed.dtype).unsqueeze(1)
     if b.opset >= 20:
-        return [b.op(std.DFT, framed, None, b.constant(2, INT64), onesided=op.onesided)]
-    return [b.op(std.DFT, framed, axis=2, onesided=op.onesided)]
+        return b.op(std.DFT, framed, None, b.constant(2, INT64), onesided=op.onesided)
+    return b.op(std.DFT, framed, axis=2, onesided=op.onesided)

@@ -49,15 +49,15 @@ def batch_normalization(view: std.BatchNormalization, b: Builder) -> list[Expr]:
 
 
 @decomposes(std.InstanceNormalization)
-def instance_normalization(view: std.InstanceNormalization, b: Builder) -> list[Expr]:
+def instance_normalization(view: std.InstanceNormalization, b: Builder) -> Expr:
     """Each channel of each example by itself."""
     rank, dtype = _rank(view), b.wrap(view.data).dtype
     normal = _normal(_wide(view.data, b), range(2, rank), view.epsilon)
-    return [(normal * _channels(_wide(view.scale, b), rank) + _channels(_wide(view.bias, b), rank)).cast(dtype)]
+    return (normal * _channels(_wide(view.scale, b), rank) + _channels(_wide(view.bias, b), rank)).cast(dtype)
 
 
 @decomposes(std.GroupNormalization)
-def group_normalization(view: std.GroupNormalization, b: Builder) -> list[Expr]:
+def group_normalization(view: std.GroupNormalization, b: Builder) -> Expr:
     """Groups of channels of each example by themselves."""
     x, scale, bias = _wide(view.data, b), _wide(view.scale, b), _wide(view.bias, b)
     normal = _normal(x.reshape(0, view.num_groups, -1), [2], view.epsilon)
@@ -69,7 +69,7 @@ def group_normalization(view: std.GroupNormalization, b: Builder) -> list[Expr]:
     if not view.of_groups:
         rank = _rank(view)
         result = result * _channels(scale, rank) + _channels(bias, rank)
-    return [result.cast(b.wrap(view.data).dtype)]
+    return result.cast(b.wrap(view.data).dtype)
 
 
 @decomposes(std.LayerNormalization)
@@ -88,24 +88,24 @@ def layer_normalization(view: std.LayerNormalization, b: Builder) -> list[Expr]:
 
 
 @decomposes(std.MeanVarianceNormalization)
-def mean_variance_normalization(view: std.MeanVarianceNormalization, b: Builder) -> list[Expr]:
+def mean_variance_normalization(view: std.MeanVarianceNormalization, b: Builder) -> Expr:
     """With the tiny number of onnx's function, which keeps the deviation from being 0."""
     centered, _, variance = _moments(_wide(view.data, b), view.axes)
-    return [(centered / (variance.sqrt() + 1e-9)).cast(b.wrap(view.data).dtype)]
+    return (centered / (variance.sqrt() + 1e-9)).cast(b.wrap(view.data).dtype)
 
 
 @decomposes(std.LpNormalization)
-def lp_normalization(view: std.LpNormalization, b: Builder) -> list[Expr]:
+def lp_normalization(view: std.LpNormalization, b: Builder) -> Expr:
     """Zeros where all elements along the axis are."""
     x, axis = _wide(view.data, b), view.attribute("axis", -1)
     total = (x.abs() if view.p == 1 else x * x).sum(axis, keepdims=True)
     # Before the root, whose slope at 0 is infinite.
     total = b.where(total > 0, total, 1)
-    return [(x / (total if view.p == 1 else total.sqrt())).cast(b.wrap(view.data).dtype)]
+    return (x / (total if view.p == 1 else total.sqrt())).cast(b.wrap(view.data).dtype)
 
 
 @decomposes(std.LRN)
-def local_response_normalization(view: std.LRN, b: Builder) -> list[Expr]:
+def local_response_normalization(view: std.LRN, b: Builder) -> Expr:
     """Sums over neighbouring channels, of which there are zeros beyond the first and the last."""
     whole = _wide(view.data, b)
     x = whole if whole.shape is not None else b.set_shape(whole.reshape(0, 0, -1), [None] * 3)
@@ -118,7 +118,7 @@ def local_response_normalization(view: std.LRN, b: Builder) -> list[Expr]:
     scale = total * (view.alpha / view.size) + view.shift
     made = x / scale**view.beta
     made = made if whole.shape is not None else b.op(std.Reshape, made, whole.sizes())
-    return [made.cast(b.wrap(view.data).dtype)]
+    return made.cast(b.wrap(view.data).dtype)
 
 
 def _wide(value: ir.Value, b: Builder) -> Expr:

@@ -16,7 +16,7 @@ from lstm_lower.passes.formulas.sizes import up_to
 
 
 @decomposes(std.MaxRoiPool)
-def _max_roi_pool(op: std.MaxRoiPool, b: Builder) -> list[Expr]:
+def _max_roi_pool(op: std.MaxRoiPool, b: Builder) -> Expr:
     """The first of the largest elements of each bin of a region; 0 where a bin has none."""
     x, rois = b.wrap(op.data), b.wrap(op.rois)
     dtype = COMPUTE_DTYPES.get(x.dtype, x.dtype)
@@ -42,7 +42,7 @@ def _max_roi_pool(op: std.MaxRoiPool, b: Builder) -> list[Expr]:
     best = b.op(std.GatherElements, found, place, axis=4).squeeze(4)
     counts = [side.exists.cast(INT64).sum(2) for side in sides]
     some = counts[0].unsqueeze(2) * counts[1].unsqueeze(1) > 0
-    return [b.where(some.unsqueeze(1), best, 0)]
+    return b.where(some.unsqueeze(1), best, 0)
 
 
 def _rounded(x: Expr) -> Expr:

@@ -51,9 +51,9 @@ class Cotangents:
         return index < len(self.wanted) and self.wanted[index]
 
 
-# What a rule returns: for each operand the gradient, `None` where nothing flows; further operands count as `None`. Of
-# elementwise operators it may have the broadcast shape: it is summed to the operand's.
-Gradients = Sequence[Expr | None]
+# What a rule returns: the gradient of the first operand, or that of each, `None` where nothing flows; further operands
+# count as `None`. Of elementwise operators it may have the broadcast shape: it is summed to the operand's.
+Gradients = Expr | Sequence[Expr | None]
 # It gets the node's view, a builder of what computes gradients, and what flows back.
 Rule = Callable[[Any, Builder, Cotangents], Gradients]
 

@@ -66,7 +66,9 @@ class Reverse:
             return
         b, wanted = self.builder, [operand in self.active for operand in node.inputs]
         cotangents = Cotangents([b.wrap(value) for value in node.outputs], dys, self.active, wanted, self.add)
-        for operand, gradient in zip(node.inputs, rule(view, b, cotangents), strict=False):
+        results = rule(view, b, cotangents)
+        gradients = [results] if isinstance(results, Expr) else results
+        for operand, gradient in zip(node.inputs, gradients, strict=False):
             if operand is None or gradient is None or operand not in self.active:
                 continue
             if isinstance(view, std.Elementwise):

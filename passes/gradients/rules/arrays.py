@@ -25,12 +25,12 @@ stops(std.Shape, std.Size, std.ConstantOfShape, std.EyeLike, std.NonZero, std.Ra
 
 @differentiates(std.Reshape, std.Flatten, std.Squeeze, std.Unsqueeze)
 def _reshape(op: std.Moving, b: Builder, dys: Cotangents) -> Gradients:
-    return [reshaped_like(dys[0], b.operand(op))]
+    return reshaped_like(dys[0], b.operand(op))
 
 
 @differentiates(std.Expand)
 def _expand(op: std.Expand, b: Builder, dys: Cotangents) -> Gradients:
-    return [unbroadcast(dys[0], b.operand(op))]
+    return unbroadcast(dys[0], b.operand(op))
 
 
 @differentiates(std.Range)
@@ -49,9 +49,9 @@ def _range(op: std.Range, b: Builder, dys: Cotangents) -> Gradients:
 def _transpose(op: std.Transpose, b: Builder, dys: Cotangents) -> Gradients:
     if op.perm is None:
         # However many axes there are, turned round twice.
-        return [again(op, b, [dys[0]])]
+        return again(op, b, [dys[0]])
     order = sorted(range(len(op.perm)), key=op.perm.__getitem__)
-    return [b.transpose(dys[0], order)]
+    return b.transpose(dys[0], order)
 
 
 @differentiates(std.Concat)
@@ -67,7 +67,7 @@ def _concat(op: std.Concat, b: Builder, dys: Cotangents) -> Gradients:
 @differentiates(std.Split)
 def _split(op: std.Split, b: Builder, dys: Cotangents) -> Gradients:
     axis = int(op.attribute("axis", 0)) if op.axis is None else op.axis
-    return [b.concat([dys[i] for i in range(len(dys))], axis)]
+    return b.concat([dys[i] for i in range(len(dys))], axis)
 
 
 @differentiates(std.Slice)
@@ -75,7 +75,7 @@ def _slice(op: std.Slice, b: Builder, dys: Cotangents) -> Gradients:
     """Zeros with the gradient at the places that were read, axis by axis; by numbers where axes are not known."""
     axes, steps, x = op.axes, op.steps, b.operand(op)
     if axes is None or steps is None or x.shape is None:
-        return [from_places(op, b, dys)]
+        return from_places(op, b, dys)
     starts = entries(b.operand(op, 1)) or [wide(b.operand(op, 1)).slice(i, i + 1, axis=0) for i in range(len(axes))]
     dx = dys[0]
     for position, (axis, step) in enumerate(zip(axes, steps, strict=True)):
@@ -87,7 +87,7 @@ def _slice(op: std.Slice, b: Builder, dys: Cotangents) -> Gradients:
         before = at_most(start, size) if step > 0 else at_most(start, size - 1) + 1 - length
         dx = dx if step > 0 else dx.builder.reverse(dx, axis)
         dx = padded(dx, axis, before, size - before - length)
-    return [reshaped_like(dx, x)]
+    return reshaped_like(dx, x)
 
 
 def _spread(op: std.Standard, b: Builder, dx: Expr, axis: int, size: Size, position: int) -> Expr:
@@ -106,10 +106,10 @@ def _gather(op: std.Gather, b: Builder, dys: Cotangents) -> Gradients:
     x, axis = b.operand(op), op.axis
     rank, places = op.rank(), op.rank(1)
     if axis is None or rank is None or places is None:
-        return [from_places(op, b, dys)]
+        return from_places(op, b, dys)
     place = b.facts.constant(op.indices)
     if place is not None and not places and x.shape is not None and dys[0].shape is not None:
-        return [_one_element(op, b, dys, axis, int(place))]
+        return _one_element(op, b, dys, axis, int(place))
     # The axes of the indices stand where the axis stood: bring them to the front.
     order = [*range(axis, axis + places), *range(axis), *range(axis + places, rank - 1 + places)]
     rows = flatten_rows(b.transpose(dys[0], order), places)
@@ -120,7 +120,7 @@ def _gather(op: std.Gather, b: Builder, dys: Cotangents) -> Gradients:
         numbers = b.where(numbers < 0, numbers + size, numbers)
     total = add_rows(widened(rows), numbers, size).cast(x.dtype)
     back = sorted(range(rank), key=[axis, *(i for i in range(rank) if i != axis)].__getitem__)
-    return [reshaped_like(b.transpose(total, back), x)]
+    return reshaped_like(b.transpose(total, back), x)
 
 
 def _one_element(op: std.Standard, b: Builder, dys: Cotangents, axis: int, place: int) -> Expr:

@@ -86,7 +86,7 @@ def _mod(op: std.Mod, b: Builder, dys: Cotangents) -> Gradients:
 def _extreme(op: std.Standard, b: Builder, dys: Cotangents) -> Gradients:
     """Equal shares of the operands that are the result, of all where it is NaN: each may be why."""
     if len(op.inputs) == 1:
-        return [dys[0]]
+        return dys[0]
     y, behind = b.output(op), std.Less if isinstance(op, std.Max) else std.Greater
     others = [b.op(behind, b.operand(op, i), y) for i in range(len(op.inputs))]
     shares = len(others) - functools.reduce(operator.add, [other.cast(dys[0].dtype) for other in others])
@@ -135,7 +135,7 @@ def _clip(op: std.Clip, b: Builder, dys: Cotangents) -> Gradients:
 @differentiates(std.Cast, std.CastLike, std.Identity)
 def _same(op: std.Unary, b: Builder, dys: Cotangents) -> Gradients:
     # The walk casts to the operand's dtype.
-    return [dys[0]]
+    return dys[0]
 
 
 # The gradient of an operand x with result y by that of the result.
@@ -171,7 +171,7 @@ _SLOPES: dict[type[std.Unary], Slope] = {
 
 
 def _unary(slope: Slope) -> Callable[[std.Unary, Builder, Cotangents], Gradients]:
-    return lambda op, b, dys: [slope(dys[0], b.operand(op), b.output(op))]
+    return lambda op, b, dys: slope(dys[0], b.operand(op), b.output(op))
 
 
 for _view, _slope in _SLOPES.items():
@@ -190,29 +190,29 @@ def _elu(op: std.Elu | std.Celu | std.Selu, b: Builder, dys: Cotangents) -> Grad
     # exp of what is not chosen may not overflow into NaN: 0 * inf.
     below = b.where(x <= 0, x, 0)
     if isinstance(op, std.Celu):
-        return [dys[0] * (below / alpha).exp()]
-    return [dys[0] * (below.exp() * b.where(x <= 0, x.like(alpha * scale), scale))]
+        return dys[0] * (below / alpha).exp()
+    return dys[0] * (below.exp() * b.where(x <= 0, x.like(alpha * scale), scale))
 
 
 @differentiates(std.LeakyRelu)
 def _leaky_relu(op: std.LeakyRelu, b: Builder, dys: Cotangents) -> Gradients:
-    return [dys[0] * b.where(b.operand(op) > 0, dys[0].like(1), op.alpha)]
+    return dys[0] * b.where(b.operand(op) > 0, dys[0].like(1), op.alpha)
 
 
 @differentiates(std.ThresholdedRelu)
 def _thresholded_relu(op: std.ThresholdedRelu, b: Builder, dys: Cotangents) -> Gradients:
-    return [b.where(b.operand(op) <= op.alpha, 0, dys[0])]
+    return b.where(b.operand(op) <= op.alpha, 0, dys[0])
 
 
 @differentiates(std.Shrink)
 def _shrink(op: std.Shrink, b: Builder, dys: Cotangents) -> Gradients:
-    return [b.where(b.operand(op).abs() <= op.lambd, 0, dys[0])]
+    return b.where(b.operand(op).abs() <= op.lambd, 0, dys[0])
 
 
 @differentiates(std.HardSigmoid)
 def _hard_sigmoid(op: std.HardSigmoid, b: Builder, dys: Cotangents) -> Gradients:
     alpha, y = op.alpha, b.output(op)
-    return [b.where(y > 0, b.where(y < 1, dys[0] * alpha, 0), 0)]
+    return b.where(y > 0, b.where(y < 1, dys[0] * alpha, 0), 0)
 
 
 @differentiates(std.Mish)
@@ -220,7 +220,7 @@ def _mish(op: std.Mish, b: Builder, dys: Cotangents) -> Gradients:
     """X tanh(softplus(x))."""
     x = b.operand(op)
     inner = tanh(b.op(std.Softplus, x))
-    return [dys[0] * (inner + x * sigmoid(x) * (1 - inner) * (1 + inner))]
+    return dys[0] * (inner + x * sigmoid(x) * (1 - inner) * (1 + inner))
 
 
 @differentiates(std.Swish)
@@ -229,7 +229,7 @@ def _swish(op: std.Swish, b: Builder, dys: Cotangents) -> Gradients:
     x = b.operand(op)
     inner = x if op.alpha == 1 else x * op.alpha
     gate = sigmoid(inner)
-    return [dys[0] * (gate * (1 + inner * (1 - gate)))]
+    return dys[0] * (gate * (1 + inner * (1 - gate)))
 
 
 @differentiates(std.Gelu)
@@ -240,8 +240,8 @@ def _gelu(op: std.Gelu, b: Builder, dys: Cotangents) -> Gradients:
         scale, cubic = math.sqrt(2 / math.pi), 0.044715
         inner = tanh((x + x * x * x * cubic) * scale)
         slope = (1 - inner) * (1 + inner) * ((x * x * (3 * cubic) + 1) * scale)
-        return [dys[0] * ((inner + 1) * 0.5 + x * 0.5 * slope)]
+        return dys[0] * ((inner + 1) * 0.5 + x * 0.5 * slope)
     # erfc of a large negative number without cancellation is not to be had in ONNX: as PyTorch, (1 + erf) / 2.
     distribution = (b.op(std.Erf, x * math.sqrt(0.5)) + 1) * 0.5
     density = (x * x * -0.5).exp() * (1 / math.sqrt(2 * math.pi))
-    return [dys[0] * (distribution + x * density)]
+    return dys[0] * (distribution + x * density)

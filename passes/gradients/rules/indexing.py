@@ -22,12 +22,12 @@ from lstm_lower.passes.gradients.rules.moving import around, from_places
 @differentiates(std.GatherElements)
 def _gather_elements(op: std.GatherElements, b: Builder, dys: Cotangents) -> Gradients:
     if b.opset < 16:
-        return [from_places(op, b, dys)]
+        return from_places(op, b, dys)
     zeros = widened(b.zeros_like(b.operand(op)))
     total = b.op(
         std.ScatterElements, zeros, b.operand(op, 1), widened(dys[0]), axis=op.attribute("axis", 0), reduction="add"
     )
-    return [total.cast(b.operand(op).dtype)]
+    return total.cast(b.operand(op).dtype)
 
 
 @differentiates(std.GatherND)
@@ -37,21 +37,21 @@ def _gather_nd(op: std.GatherND, b: Builder, dys: Cotangents) -> Gradients:
     shape = indices.shape
     depth = None if shape is None else shape[-1]
     if not isinstance(depth, int):
-        return [from_places(op, b, dys)]
+        return from_places(op, b, dys)
     leading = op.batch_dims + depth
     sizes = shape_of(x).slice(0, leading, axis=0)
     count = b.op(std.ReduceProd, sizes, keepdims=1)
     numbers = reshape_to(up_to(b, count), sizes)
     found = b.op(std.GatherND, numbers, indices, batch_dims=op.batch_dims).reshape(-1)
     rows = reshape_to(dys[0], b.concat([found.sizes(), tail_of(x, leading)], 0))
-    return [reshaped_like(add_rows(widened(rows), found, count).cast(x.dtype), x)]
+    return reshaped_like(add_rows(widened(rows), found, count).cast(x.dtype), x)
 
 
 @differentiates(std.TopK)
 def _top_k(op: std.TopK, b: Builder, dys: Cotangents) -> Gradients:
     """The places are the second output, each only once."""
     axis = op.attribute("axis", -1)
-    return [b.op(std.ScatterElements, b.zeros_like(b.operand(op)), b.output(op, 1), dys[0], axis=axis)]
+    return b.op(std.ScatterElements, b.zeros_like(b.operand(op)), b.output(op, 1), dys[0], axis=axis)
 
 
 @differentiates(std.Unique)
@@ -63,7 +63,7 @@ def _unique(op: std.Unique, b: Builder, dys: Cotangents) -> Gradients:
     rows = reshape_to(dy, b.sizes([before, b.op(std.Size, first).reshape(1), behind])).transpose(1, 0, 2)
     zeros = b.fill(0, [size, before, behind], dy.dtype)
     found = b.op(std.ScatterND, zeros, first.unsqueeze(1), rows)
-    return [reshaped_like(found.transpose(1, 0, 2), x)]
+    return reshaped_like(found.transpose(1, 0, 2), x)
 
 
 @differentiates(std.OneHot)

@@ -25,10 +25,10 @@ def _dropout(op: std.Dropout, b: Builder, dys: Cotangents) -> Gradients:
     """What was kept, with the scale it was given."""
     training = b.facts.uniform(op.training) if op.training is not None else 0
     if training == 0:
-        return [dys[0]]
+        return dys[0]
     ratio = dys[0].like(0.5) if op.ratio is None else b.operand(op, 1).cast(dys[0].dtype)
     dx = b.where(demanded_output(op, b, 1), dys[0] / (1 - ratio), 0)
-    return [dx if training else b.where(b.operand(op, 2), dx, dys[0])]
+    return dx if training else b.where(b.operand(op, 2), dx, dys[0])
 
 
 @differentiates(std.DequantizeLinear)

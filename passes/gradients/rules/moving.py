@@ -61,12 +61,12 @@ def around(x: Expr, axis: Size) -> list[Size]:
 
 @differentiates(std.Compress)
 def _compress(op: std.Compress, b: Builder, dys: Cotangents) -> Gradients:
-    return [from_places(op, b, dys)]
+    return from_places(op, b, dys)
 
 
 @differentiates(std.CenterCropPad)
 def _center_crop_pad(op: std.CenterCropPad, b: Builder, dys: Cotangents) -> Gradients:
-    return [from_places(op, b, dys, zeros=True)]
+    return from_places(op, b, dys, zeros=True)
 
 
 @differentiates(std.Tile)
@@ -77,18 +77,18 @@ def _tile(op: std.Tile, b: Builder, dys: Cotangents) -> Gradients:
         wide(b.operand(op, 1)).slice(axis, axis + 1, axis=0) for axis in range(rank)
     ]
     sizes = b.sizes([size for axis in range(rank) for size in (repeats[axis], x.size(axis))])
-    return [reshaped_like(summed(reshape_to(dys[0], sizes), range(0, 2 * rank, 2)), x)]
+    return reshaped_like(summed(reshape_to(dys[0], sizes), range(0, 2 * rank, 2)), x)
 
 
 @differentiates(std.Trilu)
 def _trilu(op: std.Trilu, b: Builder, dys: Cotangents) -> Gradients:
-    return [_again(op, b, dys)]
+    return _again(op, b, dys)
 
 
 @differentiates(std.ReverseSequence)
 def _reverse_sequence(op: std.ReverseSequence, b: Builder, dys: Cotangents) -> Gradients:
     """Turned round twice, all is where it was."""
-    return [_again(op, b, dys)]
+    return _again(op, b, dys)
 
 
 def _again(op: std.Standard, b: Builder, dys: Cotangents) -> Expr:
@@ -103,12 +103,12 @@ def _depth_to_space(op: std.DepthToSpace, b: Builder, dys: Cotangents) -> Gradie
     dx = b.op(std.SpaceToDepth, dys[0], blocksize=block)
     if op.mode == "CRD":
         dx = _channels_swapped(dx, block * block, op, b)
-    return [reshaped_like(dx, b.operand(op))]
+    return reshaped_like(dx, b.operand(op))
 
 
 @differentiates(std.SpaceToDepth)
 def _space_to_depth(op: std.SpaceToDepth, b: Builder, dys: Cotangents) -> Gradients:
-    return [b.op(std.DepthToSpace, dys[0], blocksize=op.blocksize, mode=op.mode)]
+    return b.op(std.DepthToSpace, dys[0], blocksize=op.blocksize, mode=op.mode)
 
 
 def _channels_swapped(x: Expr, blocks: int, op: std.Standard, b: Builder) -> Expr:
@@ -123,7 +123,7 @@ def _channels_swapped(x: Expr, blocks: int, op: std.Standard, b: Builder) -> Exp
 def _pad(op: std.Pad, b: Builder, dys: Cotangents) -> Gradients:
     """What is not padding; of what mirrors or repeats elements, sums by their numbers."""
     if op.mode != "constant":
-        return [from_places(op, b, dys)]
+        return from_places(op, b, dys)
     widths, axes, value = b.operand(op, 1), b.optional(op, 3), b.optional(op, 2)
     dx = dvalue = None
     if dys.needs(0):

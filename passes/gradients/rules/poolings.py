@@ -54,7 +54,7 @@ def _max_pool(op: std.MaxPool, b: Builder, dys: Cotangents) -> Gradients:
         zeros = b.fill(0, size, dy.dtype)
         adding = {"reduction": "add"} if overlap else {}
         total = b.op(std.ScatterElements, zeros, where, dy, axis=0, **adding)
-    return [reshaped_like(total, x)]
+    return reshaped_like(total, x)
 
 
 @differentiates(std.AveragePool)
@@ -65,7 +65,7 @@ def _average_pool(op: std.AveragePool, b: Builder, dys: Cotangents) -> Gradients
     share = dys[0]
     for at, (axis, place) in enumerate(zip(axes, places, strict=True), start=2):
         share = share / _counted(op, axis, place, at, b, dys)
-    return [_spread_ones(share, axes, places, x)]
+    return _spread_ones(share, axes, places, x)
 
 
 def _counted(
@@ -103,12 +103,12 @@ def _lp_pool(op: std.LpPool, b: Builder, dys: Cotangents) -> Gradients:
     x, axes = b.operand(op), window_axes(op, b)
     share = dys[0] * _norm_slope(b.output(op), 1 - op.p)
     total = _spread_ones(share, axes, window_places(axes, x, b.output(op)), x)
-    return [_power_slope(x, op.p) * total]
+    return _power_slope(x, op.p) * total
 
 
 @differentiates(std.GlobalLpPool)
 def _global_lp_pool(op: std.GlobalLpPool, b: Builder, dys: Cotangents) -> Gradients:
-    return [_power_slope(b.operand(op), op.p) * (dys[0] * _norm_slope(b.output(op), 1 - op.p))]
+    return _power_slope(b.operand(op), op.p) * (dys[0] * _norm_slope(b.output(op), 1 - op.p))
 
 
 def _power_slope(x: Expr, p: int) -> Expr:
@@ -131,9 +131,9 @@ def _norm_slope(y: Expr, power: int) -> Expr | float:
 def _global_average_pool(op: std.GlobalAveragePool, b: Builder, dys: Cotangents) -> Gradients:
     x, rank = b.operand(op), op.rank()
     if rank is not None:
-        return [expanded_like(dys[0] / count_of(x, range(2, rank)), x)]
+        return expanded_like(dys[0] / count_of(x, range(2, rank)), x)
     count = b.op(std.Size, x) / b.op(std.Size, b.output(op)).maximum(1)
-    return [expanded_like(dys[0] / count.cast(x.dtype), x)]
+    return expanded_like(dys[0] / count.cast(x.dtype), x)
 
 
 @differentiates(std.GlobalMaxPool)
@@ -144,16 +144,16 @@ def _global_max_pool(op: std.GlobalMaxPool, b: Builder, dys: Cotangents) -> Grad
     flat = reshape_to(x, concat([sizes, b.op(std.ReduceProd, tail_of(x, 2), keepdims=1)], 0))
     largest = b.op(std.ArgMax, flat, axis=2, keepdims=1)
     chosen = up_to(b, flat.size(2)).equals(largest)
-    return [reshaped_like(b.where(chosen, dys[0].reshape(0, 0, 1), 0), x)]
+    return reshaped_like(b.where(chosen, dys[0].reshape(0, 0, 1), 0), x)
 
 
 @differentiates(std.MaxUnpool)
 def _max_unpool(op: std.MaxUnpool, b: Builder, dys: Cotangents) -> Gradients:
     """What stands where the elements were put."""
     if op.target is not None:
-        return [_put_back(op, b, dys)]
+        return _put_back(op, b, dys)
     taken = dys[0].reshape(-1).take(b.operand(op, 1).reshape(-1))
-    return [reshaped_like(taken, b.operand(op))]
+    return reshaped_like(taken, b.operand(op))
 
 
 def _put_back(op: std.MaxUnpool, b: Builder, dys: Cotangents) -> Expr:

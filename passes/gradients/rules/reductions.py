@@ -119,7 +119,7 @@ for _view, _slope in _SLOPES.items():
 @differentiates(std.ReduceMean)
 def _mean(op: std.ReduceMean, b: Builder, dys: Cotangents) -> Gradients:
     reduced = _Reduced(op, b)
-    return [expanded_like(reduced.kept(dys[0]) / reduced.count(b.operand(op)), b.operand(op))]
+    return expanded_like(reduced.kept(dys[0]) / reduced.count(b.operand(op)), b.operand(op))
 
 
 @differentiates(std.ReduceMax, std.ReduceMin)
@@ -129,7 +129,7 @@ def _extreme(op: std.Reduction, b: Builder, dys: Cotangents) -> Gradients:
     y = reduced.kept(b.output(op))
     chosen = x.equals(y)
     share = reduced.kept(dys[0]) / reduced.total(chosen.cast(dys[0].dtype))
-    return [expanded_like(b.where(chosen, share, b.where(y.equals(y), 0, y)), x)]
+    return expanded_like(b.where(chosen, share, b.where(y.equals(y), 0, y)), x)
 
 
 @differentiates(std.ReduceProd)
@@ -137,10 +137,10 @@ def _product(op: std.ReduceProd, b: Builder, dys: Cotangents) -> Gradients:
     """The product of all others, which a quotient by an element of zero could not tell."""
     reduced, x = _Reduced(op, b), b.operand(op)
     if reduced.axes == ():
-        return [dys[0]]
+        return dys[0]
     rows, back = _rows(reduced, op, b) if reduced.axes else _sorted_rows(reduced, op, b)
     others = _products_before(rows(x), reverse=False) * _products_before(rows(x), reverse=True)
-    return [back(rows(expanded_like(reduced.kept(dys[0]), x)) * others)]
+    return back(rows(expanded_like(reduced.kept(dys[0]), x)) * others)
 
 
 def _rows(reduced: _Reduced, op: std.Standard, b: Builder) -> tuple[Callable[[Expr], Expr], Callable[[Expr], Expr]]:
@@ -202,13 +202,13 @@ def _scanned(step: Step, start: Expr, sequences: Sequence[Expr], *, reverse: boo
 @differentiates(std.Softmax)
 def _softmax(op: std.Softmax, b: Builder, dys: Cotangents) -> Gradients:
     y = _of_chosen_rows(op, b, dys)
-    return [(dys[0] - summed(dys[0] * y, [op.written_axis], keepdims=True)) * y]
+    return (dys[0] - summed(dys[0] * y, [op.written_axis], keepdims=True)) * y
 
 
 @differentiates(std.LogSoftmax)
 def _log_softmax(op: std.LogSoftmax, b: Builder, dys: Cotangents) -> Gradients:
     y = _of_chosen_rows(op, b, dys)
-    return [dys[0] - y.exp() * summed(dys[0], [op.written_axis], keepdims=True)]
+    return dys[0] - y.exp() * summed(dys[0], [op.written_axis], keepdims=True)
 
 
 def _of_chosen_rows(op: std.AlongAxis, b: Builder, dys: Cotangents) -> Expr:
@@ -235,7 +235,7 @@ def _of_chosen_rows(op: std.AlongAxis, b: Builder, dys: Cotangents) -> Expr:
 @differentiates(std.CumSum)
 def _cumsum(op: std.CumSum, b: Builder, dys: Cotangents) -> Gradients:
     """The cumulative sum from the other end."""
-    return [b.op(std.CumSum, dys[0], b.operand(op, 1), exclusive=op.exclusive, reverse=1 - op.reverse)]
+    return b.op(std.CumSum, dys[0], b.operand(op, 1), exclusive=op.exclusive, reverse=1 - op.reverse)
 
 
 @differentiates(std.CumProd)
@@ -255,4 +255,4 @@ def _cumprod(op: std.CumProd, b: Builder, dys: Cotangents) -> Gradients:
 
     behind = _scanned(step, zero, [rows, dy], reverse=not reverse)
     dx = behind * _products_before(rows, reverse=reverse)
-    return [reshaped_like(dx.transpose(1, 0, 2), x)]
+    return reshaped_like(dx.transpose(1, 0, 2), x)

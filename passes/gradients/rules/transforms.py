@@ -38,7 +38,7 @@ def _dft(op: std.DFT, b: Builder, dys: Cotangents) -> Gradients:
     if half:
         dx = dx * _twofold(b, dys, rank - axis, length)
     dx, parts = fitted(dx, axis, x.size(axis)), x.size(-1)
-    return [reshaped_like(dx if parts == 2 else dx.slice(0, parts, axis=rank - 1), b.operand(op))]
+    return reshaped_like(dx if parts == 2 else dx.slice(0, parts, axis=rank - 1), b.operand(op))
 
 
 def _axis_second(x: Expr, axis: Size) -> Expr:
@@ -86,7 +86,7 @@ def _col2im(op: std.Col2Im, b: Builder, dys: Cotangents) -> Gradients:
         dx = dx.take(places.unsqueeze(1) + up_to(b, count) * strides[axis], axis=at)
         sizes += [size, count]
     order = [0, 1, *range(2, 2 + 2 * axes, 2), *range(3, 3 + 2 * axes, 2)]
-    return [reshaped_like(dx.transpose(*order), b.operand(op))]
+    return reshaped_like(dx.transpose(*order), b.operand(op))
 
 
 def _image_axes(op: std.Col2Im, b: Builder) -> int:
@@ -116,4 +116,4 @@ def _det(op: std.Det, b: Builder, dys: Cotangents) -> Gradients:
     there = [numbers.unsqueeze(*range(1, behind + 1)) if behind else numbers for behind in (0, 1, 2, 3)]
     one = there[0].equals(there[2]).cast(x.dtype)
     minors = b.where(there[1].equals(there[3]), one, x.unsqueeze(-3, -4))
-    return [reshaped_like(b.op(std.Det, minors) * dys[0].unsqueeze(-1, -2), x)]
+    return reshaped_like(b.op(std.Det, minors) * dys[0].unsqueeze(-1, -2), x)
