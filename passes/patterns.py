@@ -17,29 +17,23 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 
 
+def _operator(op: type[std.Standard]) -> Callable[[Side, Side], Operation]:
+    """The method behind one of Python's operators."""
+    return lambda self, other: Operation(op, (self, other))
+
+
+def _swapped(op: type[std.Standard]) -> Callable[[Side, float], Operation]:
+    """The same with a number on the left."""
+    return lambda self, number: Operation(op, (number, self))
+
+
 class _Side:
     """What arithmetic makes a larger side of a pattern of."""
 
-    def __add__(self, other: Side) -> Operation:
-        return Operation(std.Add, (self, other))
-
-    def __radd__(self, other: float) -> Operation:
-        return Operation(std.Add, (other, self))
-
-    def __sub__(self, other: Side) -> Operation:
-        return Operation(std.Sub, (self, other))
-
-    def __rsub__(self, other: float) -> Operation:
-        return Operation(std.Sub, (other, self))
-
-    def __rmul__(self, other: float) -> Operation:
-        return Operation(std.Mul, (other, self))
-
-    def __truediv__(self, other: Side) -> Operation:
-        return Operation(std.Div, (self, other))
-
-    def __rtruediv__(self, other: float) -> Operation:
-        return Operation(std.Div, (other, self))
+    __add__, __radd__ = _operator(std.Add), _swapped(std.Add)
+    __sub__, __rsub__ = _operator(std.Sub), _swapped(std.Sub)
+    __mul__, __rmul__ = _operator(std.Mul), _swapped(std.Mul)
+    __truediv__, __rtruediv__ = _operator(std.Div), _swapped(std.Div)
 
     def __neg__(self) -> Operation:
         return Operation(std.Neg, (self,))

@@ -457,6 +457,11 @@ class Builder:
         return Builder(self.space, graph, scope=scope, stands_for=self.stands_for, outer=self)
 
 
+def _function(op: type[std.Standard]) -> Callable[[Expr], Expr]:
+    """The method behind a function of one operand."""
+    return lambda self: self.builder.op(op, self)
+
+
 def _operator(op: type[std.Standard]) -> Callable[[Expr, Expr | Scalar], Expr]:
     """The method behind one of Python's operators."""
     return lambda self, other: self.builder.op(op, self, self.like(other))
@@ -517,43 +522,12 @@ class Expr:
     __gt__, __ge__ = _operator(std.Greater), _operator(std.GreaterOrEqual)
     __and__, __or__ = _operator(std.And), _operator(std.Or)
 
-    def __neg__(self) -> Expr:
-        return self.builder.op(std.Neg, self)
-
-    def __invert__(self) -> Expr:
-        return self.builder.op(std.Not, self)
-
-    def equals(self, other: Expr | Scalar) -> Expr:
-        """Elementwise equality; `==` compares expressions, not their elements."""
-        return self.builder.op(std.Equal, self, self.like(other))
-
-    def minimum(self, other: Expr | Scalar) -> Expr:
-        """Elementwise minimum."""
-        return self.builder.op(std.Min, self, self.like(other))
-
-    def maximum(self, other: Expr | Scalar) -> Expr:
-        """Elementwise maximum."""
-        return self.builder.op(std.Max, self, self.like(other))
-
-    def sqrt(self) -> Expr:
-        """Square root."""
-        return self.builder.op(std.Sqrt, self)
-
-    def exp(self) -> Expr:
-        """Exponential function."""
-        return self.builder.op(std.Exp, self)
-
-    def log(self) -> Expr:
-        """Natural logarithm."""
-        return self.builder.op(std.Log, self)
-
-    def floor(self) -> Expr:
-        """The largest integers that are not above."""
-        return self.builder.op(std.Floor, self)
-
-    def abs(self) -> Expr:
-        """Absolute value."""
-        return self.builder.op(std.Abs, self)
+    __neg__, __invert__ = _function(std.Neg), _function(std.Not)
+    # Elementwise equality: `==` compares expressions, not their elements.
+    equals = _operator(std.Equal)
+    minimum, maximum = _operator(std.Min), _operator(std.Max)
+    sqrt, exp, log = _function(std.Sqrt), _function(std.Exp), _function(std.Log)
+    floor, abs = _function(std.Floor), _function(std.Abs)
 
     def cast(self, dtype: ir.DataType) -> Expr:
         """The same values in another dtype; nothing is emitted when it is the same."""
@@ -627,14 +601,7 @@ class Expr:
         return parts
 
 
-def sigmoid(x: Expr) -> Expr:
-    """The logistic function."""
-    return x.builder.op(std.Sigmoid, x)
-
-
-def tanh(x: Expr) -> Expr:
-    """The hyperbolic tangent."""
-    return x.builder.op(std.Tanh, x)
+sigmoid, tanh = _function(std.Sigmoid), _function(std.Tanh)
 
 
 def concat(parts: Sequence[Expr], axis: int) -> Expr:

@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder
+from lstm_lower.passes.decompositions.arrays import total
 from lstm_lower.passes.loops.views.pads import is_padded, joined_pads
 from lstm_lower.passes.loops.views.simplifies import fits, simplifies
 from lstm_lower.passes.patterns import Pattern, Side, Variable, applied
@@ -50,19 +51,12 @@ PATTERNS = (
     Pattern(_larger(X, _larger(X, Z)), _larger(X, Z), "i, j = Split(k) m = Max(i, j) y = Max(m, i)", _of_integers),
 )
 
+simplifies(std.Sum)(total)
+
 
 @simplifies(std.Add)
 def _add(op: std.Add, e: Builder) -> ir.Value | None:
     return joined_pads(e, op.node) if is_padded(op) else None
-
-
-@simplifies(std.Sum)
-def _sum(op: std.Sum, e: Builder) -> ir.Value | None:
-    """A sum of any number of terms, two by two."""
-    result = op.inputs[0]
-    for value in op.inputs[1:]:
-        result = e.op(std.Add, result, value)
-    return result
 
 
 @simplifies(std.Where)

@@ -22,6 +22,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, tanh
+from lstm_lower.passes.formulas.elementary import log1p_of_fraction
 from lstm_lower.passes.formulas.spatial import padded
 from lstm_lower.passes.targets.target import Lack
 
@@ -61,10 +62,8 @@ def mish(view: std.Mish, b: Builder) -> list[Expr]:
 
 
 def _softplus(x: Expr) -> Expr:
-    """As exact as the kernel, element by element: 1 + e is rounded, and what that lost is added to its logarithm."""
-    e = (-x.abs()).exp()
-    u = e + 1
-    return x.maximum(0) + (u.log() + (e - (u - 1)) / u)
+    """As exact as the kernel, element by element."""
+    return x.maximum(0) + log1p_of_fraction((-x.abs()).exp())
 
 
 @dataclasses.dataclass(frozen=True)
