@@ -108,6 +108,24 @@ def test_every_way_ends_without_it(name: str, door: str, tmp_path: Path) -> None
         assert not rows.is_wrong(rows.run(made, feeds, result.name), expected)
 
 
+@pytest.mark.parametrize("name", [name for name, row in rows.SERVING.items() if not row.slow])
+def test_what_is_exported_for_training_is_without_it(name: str, tmp_path: Path) -> None:
+    """A weight that is added to the example's result is trained."""
+    model = rows.example(rows.ROWS[name])
+    graph = model.graph
+    result = graph.output[0]
+    dtype = result.type.tensor_type.elem_type
+    graph.initializer.append(helper.make_tensor("weight", dtype, [1], [1.0]))
+    graph.node.append(helper.make_node("Add", [result.name, "weight"], ["moved"]))
+    graph.output.append(helper.make_tensor_value_info("moved", dtype, None))
+    del graph.output[0]
+    # What draws has nothing that evaluates it.
+    random = any(node.op_type == "Bernoulli" for node in graph.node)
+    files = ["init", "train"] if random else ["init", "train", "eval", "predict"]
+    ll.export_training(ll.from_onnx(model, LOSS, "sgd"), tmp_path, files=files)
+    assert not [file for file in files if of(name, onnx.load(tmp_path / f"{file}.onnx"))]
+
+
 def test_a_row_serves_the_versions_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
     row = dataclasses.replace(next(iter(CPU.lacks)), since="1.27", until="1.30.1")
     served = []
