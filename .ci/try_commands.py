@@ -18,21 +18,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-COMMANDS = (
-    "lower",
-    "gradient",
-    "export",
-    "inspect",
-    "run",
-    "train",
-    "check",
-    "bench",
-    "ops",
-    "optimize",
-    "report",
-    "diff",
-)
-
 
 class Try(NamedTuple):
     """A command: its words, what it must say, its exit code, and the files that it leaves."""
@@ -50,11 +35,12 @@ def failing(words: str, says: str, code: int = 1) -> Try:
 
 TRAIN = "train model.onnx --data data.npz --initial weights.npz --learning-rate 0.1 --batch-size 2 -o run"
 QUICK = "--seconds 0.01 --rounds 1 --threads 1"
-# Help and usage ask for no extra, so that they are tried where none is installed.
+# Help and usage ask for no extra, so that they are tried where none is installed. What commands refuse in whatever
+# environment is tested in tests/cli.
 HELP = [
     Try("-h", "Usage: lstm-lower"),
     Try("--version", "."),
-    *[Try(f"{command} -h", f"Usage: lstm-lower {command}") for command in COMMANDS],
+    Try("train -h", "Usage: lstm-lower train"),
     failing("", "Usage", 2),
     failing("race", "No such command", 2),
     failing("lower", "Missing argument", 2),
@@ -81,7 +67,6 @@ WITHOUT_EXTRAS = [
         "export model.onnx -o apart --initial weights.npz --learning-rate 0.1 --files init --external-data",
         leaves=tuple(f"apart/{name}" for name in ("init.onnx", "init.onnx.HASH.data", "training.json")),
     ),
-    failing("export model.onnx -o bundle2", "init requires a value of every state"),
     failing("gradient low.onnx --of loss -o x.onnx", "of (--of) requires one of the model's outputs, loss:0"),
     failing("gradient low.onnx --of grad_b:0 --wrt w:0 -o x.onnx", "--seeds"),
     Try("report model.onnx", "check passed", leaves=("model.report.html",)),
@@ -92,7 +77,6 @@ WITHOUT_EXTRAS = [
     ),
     failing("report model.onnx -o x.html --no-run --dim batch=2", "--no-run requires none of"),
     Try("report low.onnx -o again.html --optimize", "check passed", leaves=("again.html",)),
-    failing("report data.npz -o x.html", "an ONNX model is required"),
     Try("diff model.onnx model.onnx", "the models are the same"),
     failing("diff model.onnx low.onnx", "BlockLSTMGrad"),
     failing("diff model.onnx low.onnx --json", '"equal": false'),
@@ -111,36 +95,22 @@ WITHOUT_EXTRAS = [
         '"passed": true',
     ),
     failing("bench model.onnx --form fast", "--form requires one of original, lowered, optimised"),
-    failing("bench model.onnx --schedule fast", "schedule requires"),
-    failing("bench model.onnx -p abacus", "provider 'abacus' requires"),
     failing(f"bench model.onnx {QUICK} --form original", "a contestant that runs"),
     failing(
         "bench model.onnx --plot times.png", "--plot requires matplotlib, got an installation without it: pip install"
     ),
-    failing("bench missing.onnx", "missing.onnx"),
     failing("bench graph.pb", "requires tensorboard, got an installation without it: pip install"),
     Try("ops LeakyIntegrator --plugin mine.py", "decay"),
     Try("lower leaky.onnx -o leaky_low.onnx --plugin mine.py", "LeakyIntegratorGrad", leaves=("leaky_low.onnx",)),
     failing("lower leaky.onnx -o x.onnx", "name it with --plugin"),
     failing("ops --plugin nothing_of_this_name", "plugin 'nothing_of_this_name' requires"),
     failing("lower missing.onnx -o x.onnx", "missing.onnx"),
-    failing("lower . -o x.onnx", "an ONNX file is required"),
-    failing("lower data.npz -o x.onnx", "an ONNX model is required"),
-    failing("lower model.onnx -o x.onnx --opset 12", "opset requires 13 to"),
-    failing("lower model.onnx -o x.onnx --schedule fast", "schedule requires"),
     Try("lower model.onnx -o captured.onnx --target cuda-graph --dim batch=4", "0 loops", leaves=("captured.onnx",)),
     failing("lower model.onnx -o x.onnx --target cuda-graph", "no open sizes"),
     failing("lower model.onnx -o x.onnx --target abacus", "target requires one of"),
-    failing("lower model.onnx -o nowhere/x.onnx", "nowhere"),
-    failing("optimize model.onnx -o x.onnx --schedule chunk:0", "schedule requires"),
-    failing("inspect data.npz", "an ONNX model is required"),
-    failing("check model.onnx --lowered missing.onnx", "missing.onnx"),
-    failing("check model.onnx --lowered low.onnx --rtol 0 --atol 0", "tolerance"),
     failing("run model.onnx --dim batch", "--dim requires NAME=SIZE"),
-    failing("run model.onnx -p abacus -o x.npz", "provider 'abacus' requires"),
     failing("run model.onnx -p ggml -o x.npz", "requires onnxruntime_ggml, got an installation without"),
     failing("check model.onnx --precision bfloat16", "precision requires one of ['float32']"),
-    failing("run model.onnx -i model.onnx -o x.npz", "a .npz file as numpy.savez writes it is required"),
     failing("lower graph.pb -o x.onnx", "requires tensorboard, got an installation without it: pip install"),
     failing("inspect graph.pb", "requires tensorboard, got an installation without it: pip install"),
     failing(TRAIN, "train requires safetensors, got an installation without it: pip install"),
