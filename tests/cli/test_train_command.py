@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 import signal
@@ -14,22 +15,31 @@ import onnx
 import pytest
 from typer.testing import CliRunner
 
+import lstm_lower as ll
 from lstm_lower.cli.main import app
 from lstm_lower.runtime.training import checkpoint
 from lstm_lower.runtime.training.trainer import Trainer
 from tests import kill_and_resume
 
 
+@functools.cache
+def lowered() -> bytes:
+    """The model of `kill_and_resume`, lowered once for all runs here; those in processes of their own lower it."""
+    return ll.lower(onnx.load(kill_and_resume.MODEL)).SerializeToString()
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     kill_and_resume.write_data(tmp_path)
+    (tmp_path / "model.onnx").write_bytes(lowered())
     return tmp_path
 
 
 def train(folder: Path, *more: object, epochs: int = 2) -> Any:
     words = ["--data", folder / "data.npz", "--initial", folder / "initial.npz", "--out", folder / "run"]
     words += ["--epochs", epochs, "--batch-size", 8, "--learning-rate", 0.5, *more]
-    return CliRunner().invoke(app, ["train", str(kill_and_resume.MODEL), *map(str, words)], env={"COLUMNS": "200"})
+    model = folder / "model.onnx"
+    return CliRunner().invoke(app, ["train", str(model), *map(str, words)], env={"COLUMNS": "200"})
 
 
 @pytest.mark.slow

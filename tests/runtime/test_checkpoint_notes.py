@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx_ir as ir
 import pytest
 import safetensors.numpy
 
@@ -35,10 +38,16 @@ ODD = [
 ]
 
 
+@functools.cache
+def lowered() -> onnx.ModelProto:
+    """The character model, lowered once for all trainers."""
+    return ll.lower(ir.to_proto(char_lstm()[0]))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("text", ODD)
 def test_odd_notes_change_nothing(tmp_path: Path, text: str) -> None:
-    trainer = ll.Trainer(char_lstm()[0])
+    trainer = ll.Trainer(lowered())
     path = tmp_path / "checkpoint.safetensors"
     other = {name: array + 1 for name, array in trainer.state_dict().items()}
     safetensors.numpy.save_file(other, path, {checkpoint.FORMAT: text})
@@ -56,7 +65,7 @@ def test_bytes_that_are_no_checkpoint(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "checkpoint.safetensors"
     path.write_bytes(content)
     with pytest.raises(InvalidInputError, match=r"checkpoint\.safetensors"):
-        ll.Trainer(char_lstm()[0]).resume(path)
+        ll.Trainer(lowered()).resume(path)
 
 
 @pytest.mark.parametrize("rate", ["fast", None, float("nan"), float("inf"), [1, 2]])
