@@ -138,7 +138,7 @@ def _steps(m: Module, x: Any) -> Any:
 def _layers(m: Module, x: Any) -> Any:
     """Two layers of spiking cells, whose reset is what the step before made, made again."""
     first, second, total = torch.zeros(3), torch.zeros(3), torch.zeros(())
-    for step in range(6):
+    for step in range(4):
         reset = Spike.apply(first - 1).clone().detach()
         first = 0.9 * first + x * m.w * (step + 1) - reset
         spikes = Spike.apply(first - 1)

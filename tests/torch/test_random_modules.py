@@ -14,7 +14,7 @@ from tests.support.fuzz.torch_modules.program import PLAIN, SGD, Input, Line, Pr
 from tests.support.fuzz.torch_modules.work import reduced
 
 QUICK = (1, 2)
-SLOW = (0, 4, 5, 7, 9, 10, 11, 12)
+SLOW = (5, 7, 9, 11, 12)
 
 
 @pytest.mark.parametrize("seed", [*QUICK, *(pytest.param(seed, marks=pytest.mark.slow) for seed in SLOW)])

@@ -85,7 +85,7 @@ def test_draws_are_distributed_as_those_of_pytorch(name: str) -> None:
     if name == "bernoulli":
         # Nothing trains what it is drawn by.
         module.function = lambda x: torch.bernoulli(x) + x
-    step = ll.from_torch(module, torch.ones(3, 4), loss, example_targets=(), what="gradients")
+    step = ll.from_torch(module, x, loss, example_targets=(), what="gradients", dynamic_shapes=None)
     found = ll.Session(ll.lower(step)).run({"x": x.numpy(), "weight": module.weight.detach().numpy()})
     expected = module(x)
     loss(expected).backward()
@@ -110,7 +110,7 @@ class Paths(nn.Module):
 
 @pytest.mark.slow
 def test_few_draws_are_no_difference_and_fix_no_axis() -> None:
-    for number in range(8):
+    for number in range(4):
         torch.manual_seed(number)
         step = ll.from_torch(Paths(), torch.randn(1, 3), "mse", what="forward")
         assert step.graph.input[0].type.tensor_type.shape.dim[0].dim_param
@@ -213,16 +213,21 @@ GIVEN: dict[str, Callable[..., Any]] = {
 }
 
 
-def _loss(result: Any) -> Any:
-    return (result * torch.arange(1.0, 5.0)).square().mean()
+# In models of several, since a model costs more than what it draws.
+PARTS = [list(GIVEN)[first::6] for first in range(6)]
+
+
+def _loss(results: Any) -> Any:
+    """A sum in which none counts for much more than another, however large the numbers are that it draws."""
+    return sum((torch.tanh(result) * torch.arange(1.0, 5.0)).square().mean() for result in results)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", GIVEN)
-def test_the_same_draws_give_the_same_results_and_gradients(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("names", PARTS, ids=", ".join)
+def test_the_same_draws_give_the_same_results_and_gradients(names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     monkeypatch.setattr(sizes, "PLANS", (given_draws.BY_PLACE,))
-    module, x = Layers(GIVEN[name]), torch.rand(3, 5, 4) + 0.1
+    module, x = Layers(lambda m, x: [GIVEN[name](m, x) for name in names]), torch.rand(3, 5, 4) + 0.1
     # Which compares results at three sizes.
     written = export.export(module, x, loss=_loss).model
     made = given_draws.given(written)
@@ -235,10 +240,15 @@ def test_the_same_draws_give_the_same_results_and_gradients(name: str, monkeypat
         {each.name: own.get(each.name, feeds.get(each.name)) for each in step.graph.input}
     )
     with given_draws.GivenDraws(given_draws.BY_PLACE) as numbers:
-        loss = _loss(module(x))
-    assert numbers.shapes
+        results = module(x)
+        loss = _loss(results)
+    # Behind them stand new statistics of batch normalization.
+    outputs = [value for value in written.graph.outputs if value.name != "loss"]
+    assert len(numbers.shapes) >= len(names)
     loss.backward()
     np.testing.assert_allclose(found["loss"], loss.item(), rtol=1e-5)
+    for name, ours, theirs in zip(names, outputs, results, strict=False):
+        np.testing.assert_allclose(found[ours.name], theirs.detach(), rtol=2e-4, atol=1e-5, err_msg=name)
     for key, parameter in module.named_parameters():
         if f"grad/{key}" in found:
             np.testing.assert_allclose(found[f"grad/{key}"], parameter.grad, rtol=2e-4, atol=1e-5)
