@@ -73,11 +73,11 @@ def names(what: str, value: object) -> list[str]:
     """
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise InvalidInputError(f"{what} requires names in a list, got {value!r}")
-    found = list(value)
-    for name in found:
+    listed = list(value)
+    for name in listed:
         if not isinstance(name, str):
             raise InvalidInputError(f"{what} requires names in a list, got {name!r} in it")
-    return found
+    return listed
 
 
 def size(text: str) -> int | None:

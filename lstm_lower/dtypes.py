@@ -73,8 +73,8 @@ def dtype_name(dtype: DType | None) -> str:
     """The numpy-style name of a dtype, for messages: `float32`."""
     if dtype is None:
         return "unknown"
-    for name, known in DTYPES.items():
-        if known == dtype:
+    for name, other in DTYPES.items():
+        if other == dtype:
             return name
     return dtype.name.lower()
 
@@ -97,5 +97,5 @@ _BY_TYPE_STRING = {type_string(ir.TensorType(dtype)): dtype for dtype in DType}
 def numpy_dtype(type_: str) -> np.dtype[Any] | None:
     """Numpy's dtype for a type such as `tensor(float)`; `None` for what numpy itself has no numbers for."""
     dtype = _BY_TYPE_STRING.get(type_)
-    found = None if dtype is None else dtype.numpy()
-    return found if found is not None and found.isbuiltin == 1 and found.kind in "biuf" else None
+    result = None if dtype is None else dtype.numpy()
+    return result if result is not None and result.isbuiltin == 1 and result.kind in "biuf" else None

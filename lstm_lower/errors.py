@@ -29,9 +29,9 @@ class AboutNode(str):
     operand: str | None
 
     def __new__(cls, text: str, op: str, node: str | None, operand: str | None = None) -> Self:
-        made = super().__new__(cls, text)
-        made.op, made.nodes, made.operand = op, (() if node is None else (node,)), operand
-        return made
+        error = super().__new__(cls, text)
+        error.op, error.nodes, error.operand = op, (() if node is None else (node,)), operand
+        return error
 
     def __add__(self, more: str) -> AboutNode:
         return AboutNode(f"{self}{more}", self.op, next(iter(self.nodes), None), self.operand)
@@ -91,8 +91,8 @@ class LstmLowerError(ValueError):
 
 
 def _only(values: Iterable[str | None]) -> str | None:
-    found = set(values)
-    return found.pop() if len(found) == 1 else None
+    distinct = set(values)
+    return distinct.pop() if len(distinct) == 1 else None
 
 
 def _restored(kind: type[LstmLowerError], text: tuple[object, ...], data: dict[str, Any]) -> LstmLowerError:
@@ -208,11 +208,11 @@ def nearest(name: str, names: Iterable[str]) -> str:
         names: the known names, those of nodes without a number.
     """
     stem, colon, number = name.partition(":")
-    spelled = {known.lower(): known for known in names}
-    found = [spelled[near] for near in difflib.get_close_matches(stem.lower(), spelled, n=3, cutoff=0.75)]
-    if not found:
+    spelled = {each.lower(): each for each in names}
+    matches = [spelled[near] for near in difflib.get_close_matches(stem.lower(), spelled, n=3, cutoff=0.75)]
+    if not matches:
         return ""
-    return f"; did you mean {' or '.join(repr(near + colon + number) for near in found)}?"
+    return f"; did you mean {' or '.join(repr(near + colon + number) for near in matches)}?"
 
 
 def brief(message: object) -> str:

@@ -62,8 +62,8 @@ class SpatialOp(OpDef, abstract=True):
     def placement(cls, call: Call) -> dict[str, Any]:
         """What places windows: the attributes, and the values of operands that stand for some, where they are known."""
         values = {name: call.operands[name].value for name in cls.static_operands}
-        known = {name: value.reshape(-1).tolist() for name, value in values.items() if value is not None}
-        return {"data_format": "NHWC", **call.attributes, **known}
+        constants = {name: value.reshape(-1).tolist() for name, value in values.items() if value is not None}
+        return {"data_format": "NHWC", **call.attributes, **constants}
 
     @classmethod
     def shape_spec(cls, operand: Operand, attributes: Mapping[str, Any]) -> dims.ShapeSpec | None:
@@ -111,8 +111,8 @@ def window_axes(call: Call) -> list[SpatialAxis] | None:
         kernel = [attributes["ksize"][position] for position in spatial_positions(data_format)]
     else:
         kernel = [call.sizes.get(symbol) for symbol in SYMBOLS[len(data_format)][1]]
-    known = [size for size in kernel if isinstance(size, int)]
-    return spatial_axes(attributes, known) if len(known) == len(kernel) else None
+    stated = [size for size in kernel if isinstance(size, int)]
+    return spatial_axes(attributes, stated) if len(stated) == len(kernel) else None
 
 
 def check_windows(call: Call, *vectors: str) -> None:

@@ -166,12 +166,12 @@ def pack_torch(state: Mapping[str, Any], rnn_mode: str, *, prefix: str = "") -> 
     """
     arrays = {name: np.asarray(value) for name, value in state.items() if name.startswith(prefix)}
     pattern = re.compile(re.escape(prefix) + r"(?:weight_(?:ih|hh|hr)|bias_(?:ih|hh))_l(\d+)(_reverse)?$")
-    found = {name: pattern.match(name) for name in arrays}
-    strange = [name for name, match in found.items() if match is None]
-    if strange or not found:
+    matches = {name: pattern.match(name) for name in arrays}
+    strange = [name for name, match in matches.items() if match is None]
+    if strange or not matches:
         raise _fail("state", f"names like {prefix}weight_ih_l0, {prefix}bias_hh_l1_reverse", strange or "none")
-    layers = 1 + max(int(match[1]) for match in found.values() if match)
-    directions = 2 if any(match[2] for match in found.values() if match) else 1
+    layers = 1 + max(int(match[1]) for match in matches.values() if match)
+    directions = 2 if any(match[2] for match in matches.values() if match) else 1
     first = {name: arrays.get(f"{prefix}weight_{name}_l0") for name in ("ih", "hh", "hr")}
     if first["ih"] is None or first["hh"] is None or first["ih"].ndim != 2 or first["hh"].ndim != 2:
         raise _fail("state", f"matrices {prefix}weight_ih_l0 and {prefix}weight_hh_l0", sorted(arrays))

@@ -48,10 +48,10 @@ def integer_range(value: ir.Value, size_of: SizeOf, facts: Facts) -> Range | Non
         facts: what is known of the model's values.
     """
     uses = [_range_of_use(node, index, size_of, facts) for node, index in value.uses()]
-    found = [range_ for range_ in uses if range_ is not None]
-    if not found:
+    ranges = [range_ for range_ in uses if range_ is not None]
+    if not ranges:
         return None
-    low, high = max(low for low, _ in found), min(high for _, high in found)
+    low, high = max(low for low, _ in ranges), min(high for _, high in ranges)
     return (low, max(high, low + 1))
 
 
@@ -184,17 +184,17 @@ def drawn_sizes_explained(
 
 def _other_sizes(model: ir.Model, sizes: Mapping[str, int]) -> list[str]:
     """The sizes of random feeds, which may be defaults, and how others are given."""
-    found = []
+    others = []
     if chosen := drawn_sizes(model, sizes):
         listed = ", ".join(f"{name}={size}" for name, size in chosen.items())
-        found.append(f"the random feeds are of {listed}; others by --dim NAME=SIZE, in Python by `sizes`")
+        others.append(f"the random feeds are of {listed}; others by --dim NAME=SIZE, in Python by `sizes`")
     required = required_inputs(model)
     places = {name: places[0] for name, places in open_sizes(model).items() if places[0][0] in required}
     if unnamed := {name: x for name, (x, axis) in places.items() if (declared_shape(x) or ())[axis] is None}:
         listed = some([f"{name}={_size(name, sizes)}" for name in unnamed])
         ways = "others by --dim or -i FILE.npz, in Python by `sizes` or `feeds`"
-        found.append(f"the random feeds have sizes without names, {listed}; {ways}")
-    return found
+        others.append(f"the random feeds have sizes without names, {listed}; {ways}")
+    return others
 
 
 def _random_feeds(model: ir.Model, sizes: Mapping[str, int], seed: int) -> dict[str, Array]:

@@ -112,29 +112,31 @@ def node_times(runs: Sequence[Body]) -> list[NodeTime]:
 
 def by_op(nodes: Iterable[NodeTime]) -> list[OpTime]:
     """Times by operator, the longest first."""
-    found: dict[str, list[NodeTime]] = collections.defaultdict(list)
+    by_type: dict[str, list[NodeTime]] = collections.defaultdict(list)
     for node in nodes:
         if not node.holds_bodies:
-            found[node.op].append(node)
-    return sorted((OpTime(op, *_sums(inside)) for op, inside in found.items()), key=lambda row: (-row.seconds, row.op))
+            by_type[node.op].append(node)
+    return sorted(
+        (OpTime(op, *_sums(inside)) for op, inside in by_type.items()), key=lambda row: (-row.seconds, row.op)
+    )
 
 
 def by_loop(nodes: Sequence[NodeTime]) -> list[LoopTime]:
     """Times by the body that nodes lie in, in the order in which bodies are first run, a loop before what is in it."""
-    found: dict[Place, list[NodeTime]] = {(): []}
+    by_place: dict[Place, list[NodeTime]] = {(): []}
     iterations: dict[Place, float] = collections.defaultdict(float, {(): 1})
     for node in nodes:
-        found.setdefault(node.place, [])
+        by_place.setdefault(node.place, [])
         if node.holds_bodies:
-            found.setdefault((*node.place, node.name), [])
+            by_place.setdefault((*node.place, node.name), [])
             iterations[*node.place, node.name] += node.iterations
         else:
-            found[node.place].append(node)
-    return [LoopTime(place, iterations[place], *_sums(inside)) for place, inside in found.items()]
+            by_place[node.place].append(node)
+    return [LoopTime(place, iterations[place], *_sums(inside)) for place, inside in by_place.items()]
 
 
 def _sums(nodes: Iterable[NodeTime]) -> tuple[float, float, float]:
     """Seconds, calls and bytes written."""
-    found = [(node.seconds, node.calls, node.written) for node in nodes]
-    seconds, calls, written = map(sum, zip(*found, strict=True)) if found else (0, 0, 0)
+    figures = [(node.seconds, node.calls, node.written) for node in nodes]
+    seconds, calls, written = map(sum, zip(*figures, strict=True)) if figures else (0, 0, 0)
     return seconds, calls, written

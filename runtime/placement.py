@@ -41,10 +41,10 @@ class Placement:
         Raises:
             InvalidInputError: names the nodes that another one runs.
         """
-        if found := self.elsewhere:
-            more = f" and {len(found) - 8} more" if len(found) > 8 else ""
+        if elsewhere := self.elsewhere:
+            more = f" and {len(elsewhere) - 8} more" if len(elsewhere) > 8 else ""
             raise InvalidInputError(
-                f"provider '{self.wanted}' must run every node, got elsewhere {', '.join(found[:8])}{more}; "
+                f"provider '{self.wanted}' must run every node, got elsewhere {', '.join(elsewhere[:8])}{more}; "
                 "lower(model, target=...) writes models for a runtime"
             )
 

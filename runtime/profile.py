@@ -129,13 +129,13 @@ def profile(
         session = Session(model, chosen, options, precision=precision)
         for _ in range(warm_up + runs):
             session.run(feeds)
-        found = read(session.ort.end_profiling())
-    if len(found) != warm_up + runs:
+        events = read(session.ort.end_profiling())
+    if len(events) != warm_up + runs:
         raise InvalidInputError(
-            f"the profile requires {warm_up + runs} whole runs, got {len(found)}: onnxruntime keeps a million events, "
+            f"the profile requires {warm_up + runs} whole runs, got {len(events)}: onnxruntime keeps a million events, "
             "take fewer runs or smaller feeds"
         )
-    return found[warm_up:]
+    return events[warm_up:]
 
 
 def read(path: str | os.PathLike[str]) -> list[Run]:

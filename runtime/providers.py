@@ -254,8 +254,8 @@ def _load(row: Row, plugin: PlugIn) -> list[Any]:
 
 def _hardware() -> str:
     """The kinds and makers of the devices that onnxruntime sees."""
-    found = {(device.device.type.name, device.device.vendor) for device in ort.get_ep_devices()}
-    return ", ".join(f"{kind} by {maker or 'an unknown maker'}" for kind, maker in sorted(found))
+    kinds = {(device.device.type.name, device.device.vendor) for device in ort.get_ep_devices()}
+    return ", ".join(f"{kind} by {maker or 'an unknown maker'}" for kind, maker in sorted(kinds))
 
 
 @contextlib.contextmanager

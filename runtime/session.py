@@ -68,9 +68,9 @@ class CapturedRuns:
             self._binding = self._session.io_binding()
             for declared in self._session.get_outputs():
                 sizes = np.zeros(declared.shape, number_dtype(declared))
-                made = buffer(sizes, output_devices(self._session)[declared.name])
-                self._outputs[declared.name] = made
-                self._binding.bind_ortvalue_output(declared.name, made)
+                output = buffer(sizes, output_devices(self._session)[declared.name])
+                self._outputs[declared.name] = output
+                self._binding.bind_ortvalue_output(declared.name, output)
         for name, array in feeds.items():
             if name not in self._inputs:
                 self._inputs[name] = buffer(array, devices[name])
@@ -98,13 +98,13 @@ def batch_sizes(model: ir.Model) -> frozenset[str]:
     if not nodes:
         return frozenset()
     facts = Facts.of(model)
-    found = set()
+    sizes = set()
     for node in nodes:
         layout = node.attributes.get("layout")
         shape = facts.shape(node.inputs[0]) if node.inputs and node.inputs[0] is not None else None
         if shape is not None and len(shape) > 1:
-            found.add(shape[0 if layout is not None and layout.as_int() else 1])
-    return frozenset(size for size in found if isinstance(size, str))
+            sizes.add(shape[0 if layout is not None and layout.as_int() else 1])
+    return frozenset(size for size in sizes if isinstance(size, str))
 
 
 def check_batches(named: frozenset[str], arrays: Mapping[str, Any], declared: Mapping[str, Any]) -> None:
@@ -254,23 +254,23 @@ class Session:
 
     def check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Checks feeds as `run` does and returns them as arrays, and lists of arrays for sequences."""
-        known = self._inputs | self._optional
+        declared = self._inputs | self._optional
         for name in arguments.mapping("feeds", feeds):
-            if name not in known:
+            if name not in declared:
                 raise InvalidInputError(f"feed '{name}' must be one of the inputs {self.inputs}", operand=name)
         feeds = self.fitted(feeds)
         missing = [name for name in self.inputs if name not in feeds]
         if missing:
             text = f"input '{missing[0]}' requires a value, got nothing (missing: {missing})"
             raise InvalidInputError(text, operand=missing[0])
-        given = {name: as_feed(value, known[name], f"input '{name}'") for name, value in feeds.items()}
+        given = {name: as_feed(value, declared[name], f"input '{name}'") for name, value in feeds.items()}
         arrays = {name: value for name, value in given.items() if isinstance(value, np.ndarray)}
         # The same shapes need no second look, except where a contract reads values, such as a sequence length.
         signature = tuple((name, array.shape) for name, array in arrays.items())
         fresh = signature not in self._checked
         if fresh:
-            _check_shapes({name: array for name, array in arrays.items() if name not in self._unranked}, known)
-            check_batches(self._batches, arrays, known)
+            _check_shapes({name: array for name, array in arrays.items() if name not in self._unranked}, declared)
+            check_batches(self._batches, arrays, declared)
         for contract in self._contracts:
             if fresh or any(contract.reads_value(name, array) for name, array in arrays.items()):
                 contract.check(arrays)
@@ -298,8 +298,8 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
     """What differs where a file is written again; nothing of what is no file that can be read again."""
     if not path.is_file():
         return None
-    found = path.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def serialized(model: ir.Model) -> bytes:

@@ -145,7 +145,7 @@ def bench(
         feeds = read_arrays(inputs)[0] if inputs is not None else random_feeds(source, sizes, seed)
         drawn = drawn_sizes(source, sizes) if inputs is None else {}
         with _told() as say:
-            found = run_bench(
+            timings = run_bench(
                 model,
                 source,
                 feeds,
@@ -160,20 +160,20 @@ def bench(
                 fixed_sizes=fix_sizes,
                 say=say,
             )
-        if all(result.absence is not None for result in found.results):
-            reasons = "; ".join(f"{result.name}: {result.absence}" for result in found.results)
+        if all(result.absence is not None for result in timings.results):
+            reasons = "; ".join(f"{result.name}: {result.absence}" for result in timings.results)
             with drawn_sizes_explained(source, sizes, drawn=inputs is None):
                 raise InvalidInputError(f"bench requires a contestant that runs, got none: {reasons}")
-        shown = found.fastest if of is None else _named(of, [result for result, _ in found.timed])
+        shown = timings.fastest if of is None else _named(of, [result for result, _ in timings.timed])
         if trace is not None:
-            chrome_trace.write(trace, {result.name: figures.shortest for result, figures in found.timed})
+            chrome_trace.write(trace, {result.name: figures.shortest for result, figures in timings.timed})
         if plot is not None:
-            draw_times(found, plot, model.name)
+            draw_times(timings, plot, model.name)
         if as_json:
-            console.print_json({**bench_data(found), "sizes": drawn})
+            console.print_json({**bench_data(timings), "sizes": drawn})
         else:
-            print_bench(found, shown, top, drawn)
-    if not found.passed:
+            print_bench(timings, shown, top, drawn)
+    if not timings.passed:
         raise typer.Exit(1)
 
 

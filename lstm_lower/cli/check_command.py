@@ -102,7 +102,7 @@ def check(
     with console.errors(as_json=as_json, plugins=plugin):
         from lstm_lower.runtime import feeds
 
-        found: Report | Comparison
+        verdict: Report | Comparison
         given, recorded = feeds.read_arrays(inputs) if inputs is not None else (None, {})
         if against == "tensorflow":
             if lowered is not None or finite_differences:
@@ -110,7 +110,7 @@ def check(
                 raise InvalidInputError(f"{option} requires --against float64, got tensorflow")
             from lstm_lower.tensorflow.against_tensorflow import Lowering
 
-            found = compared = compare_file(
+            verdict = compared = compare_file(
                 model,
                 options,
                 given or {},
@@ -124,7 +124,7 @@ def check(
         else:
             from lstm_lower.runtime.proof.check import check as run_check
 
-            found = report = run_check(
+            verdict = report = run_check(
                 open_model(model, options),
                 lowered,
                 given,
@@ -141,10 +141,10 @@ def check(
             )
             show = functools.partial(print_report, report)
         if as_json:
-            console.print_json(report_data(found))
+            console.print_json(report_data(verdict))
         else:
             show()
-    if not found.passed:
+    if not verdict.passed:
         raise typer.Exit(1)
 
 

@@ -113,15 +113,15 @@ def nothing_to_lower(before: Summary, after: Summary | None = None, *, imported:
     from lstm_lower.graph import standard as std
 
     recurrent = (std.LSTM.op_type, std.GRU.op_type, std.RNN.op_type)
-    found = [f"{before.operators[op]} {op}" for op in recurrent if op in before.operators]
-    if not found and (imported or before.loops):
+    counts = [f"{before.operators[op]} {op}" for op in recurrent if op in before.operators]
+    if not counts and (imported or before.loops):
         loops = f", {before.loops} loop{'s' if before.loops > 1 else ''} among them" if before.loops else ""
         return f"in standard operators already{loops}"
-    if not found:
+    if not counts:
         return "nothing to lower: no recurrent or gradient op"
     kept = after is None or any(op in after.operators for op in recurrent)
     done = "run as they are" if kept else "are written in simpler ones for the target"
-    listed = ", ".join(found)
+    listed = ", ".join(counts)
     return f"nothing to lower: ONNX's own nodes ({listed}) {done}; `lstm-lower gradient` differentiates them"
 
 
@@ -184,12 +184,12 @@ def inspect_graph(
     from lstm_lower.tensorflow.files.opening import NOTHING_SAVED, read_file
 
     file = read_file(path, checkpoint)
-    found = anatomy(file, signature, inputs, outputs)
-    command = None if file.is_empty else _command(found, path, inputs, outputs, signature)
+    contents = anatomy(file, signature, inputs, outputs)
+    command = None if file.is_empty else _command(contents, path, inputs, outputs, signature)
     if as_json:
-        console.print_json({**dataclasses.asdict(found), "command": command})
+        console.print_json({**dataclasses.asdict(contents), "command": command})
         return
-    _print_graph(found, command or f"nothing to import: {NOTHING_SAVED}")
+    _print_graph(contents, command or f"nothing to import: {NOTHING_SAVED}")
 
 
 def _print_graph(found: Anatomy, command: str) -> None:

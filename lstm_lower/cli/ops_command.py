@@ -51,8 +51,8 @@ def _nearest(op: str, known: Iterable[type[OpDef]]) -> str:
     from lstm_lower.passes.rules.registry import full_name
 
     lower = {name.lower(): name for each in known for name in (full_name(each), each.op_type)}
-    found = [lower[name] for name in difflib.get_close_matches(op.lower(), lower)]
-    meant = f"; did you mean {' or '.join(found)}?" if found else ""
+    nearest = [lower[name] for name in difflib.get_close_matches(op.lower(), lower)]
+    meant = f"; did you mean {' or '.join(nearest)}?" if nearest else ""
     return f"{meant} (`lstm-lower ops` lists all; --plugin MODULE adds those of a module)"
 
 

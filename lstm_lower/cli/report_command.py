@@ -138,10 +138,10 @@ def _write_node_data(folder: Path, model: str, analysis: Analysis) -> None:
     from lstm_lower.report.node_data import errors, times
 
     texts = {"times.json": times(analysis), "errors.json": errors(analysis)}
-    with atomic_files(folder) as made:
+    with atomic_files(folder) as written:
         for name, values in texts.items():
-            write_text(made / name, json.dumps(values, indent=2) + "\n")
-        save(analysis.lowered, made / model)
+            write_text(written / name, json.dumps(values, indent=2) + "\n")
+        save(analysis.lowered, written / model)
 
 
 def _print(analysis: Analysis, target: Path, *, as_json: bool) -> None:

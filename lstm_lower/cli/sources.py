@@ -212,10 +212,10 @@ def chosen(path: Path, options: ImportOptions, fed: Sequence[str] = ()) -> Impor
 
     inputs = [*(names_of(options.inputs) or ()), *fed] or None
     outputs = names_of(options.outputs)
-    found = anatomy(read_file(path, options.checkpoint), options.signature, inputs, outputs)
-    if options.signature is None and len(found.signatures) > 1 and DEFAULT_SIGNATURE not in found.signatures:
+    contents = anatomy(read_file(path, options.checkpoint), options.signature, inputs, outputs)
+    if options.signature is None and len(contents.signatures) > 1 and DEFAULT_SIGNATURE not in contents.signatures:
         return options  # one has to be named: the import names them
-    signature, given, asked = choice(found, inputs, outputs, options.signature)
+    signature, given, asked = choice(contents, inputs, outputs, options.signature)
     return dataclasses.replace(options, signature=signature, inputs=given or options.inputs, outputs=asked)
 
 

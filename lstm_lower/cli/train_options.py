@@ -143,12 +143,12 @@ def callbacks_of(
     from lstm_lower.runtime.training import rates
     from lstm_lower.runtime.training.callbacks import EarlyStopping, LearningRate, ReduceOnPlateau
 
-    made: list[Callback] = []
+    callbacks: list[Callback] = []
     decays: dict[str, Any] | None = None
     if schedule == "plateau":
         if warmup:
             raise InvalidInputError("--warmup requires another --schedule than plateau, got both")
-        made.append(ReduceOnPlateau(factor=factor, patience=every, min_delta=min_delta))
+        callbacks.append(ReduceOnPlateau(factor=factor, patience=every, min_delta=min_delta))
         decays = {"kind": schedule, "every": every, "factor": factor}
     elif schedule != "constant" or warmup:
         if batches is None and schedule != "constant":
@@ -163,10 +163,10 @@ def callbacks_of(
             "linear": lambda: rates.linear(total, warmup=warmup),
             "step": lambda: rates.steps(every * (batches or 0), factor=factor, warmup=warmup),
         }[schedule]()
-        made.append(LearningRate(rate))
+        callbacks.append(LearningRate(rate))
         ends = {"steps": total} if schedule in ("cosine", "linear") else {}
         parameters = {"every": every, "factor": factor} if schedule == "step" else ends
         decays = {"kind": schedule, "warmup": warmup, **parameters}
     if patience is not None:
-        made.append(EarlyStopping(patience, min_delta=min_delta, restore_best=False))
-    return made, {"schedule": decays, "patience": patience, "min_delta": min_delta}
+        callbacks.append(EarlyStopping(patience, min_delta=min_delta, restore_best=False))
+    return callbacks, {"schedule": decays, "patience": patience, "min_delta": min_delta}

@@ -34,8 +34,8 @@ def composite_nodes(graph: ir.Graph | ir.Function) -> Iterator[tuple[ir.Node, ty
     """The nodes of a graph and its subgraphs that have a definition, with it."""
     for node in all_nodes(graph):
         # Most nodes are ONNX's own.
-        if node.domain and (found := definition_of(node)) is not None:
-            yield node, found
+        if node.domain and (definition := definition_of(node)) is not None:
+            yield node, definition
 
 
 def definition_of(node: ir.Node) -> type[OpDef] | None:
@@ -106,8 +106,8 @@ def _info(value: ir.Value | None, facts: Binder) -> TensorInfo | None:
     dtype = facts.dtype(value)
     constant = facts.constant(value) if dtype is None or dtype.is_integer() else None
     integers = constant is not None and constant.dtype.kind in "iu"
-    facts.infos[value] = found = TensorInfo(dtype, facts.shape(value), constant if integers else None)
-    return found
+    facts.infos[value] = info = TensorInfo(dtype, facts.shape(value), constant if integers else None)
+    return info
 
 
 def _key(node: ir.Node, op: type[OpDef], infos: list[TensorInfo | None]) -> Hashable:

@@ -215,9 +215,9 @@ class Copier:
         return self.values[value]
 
     def _defined(self, value: ir.Value) -> ir.Value:
-        found = self._operand(value)
-        assert found is not None
-        return found
+        operand = self._operand(value)
+        assert operand is not None
+        return operand
 
     def _value(self, value: ir.Value) -> ir.Value:
         copy = ir.Value(

@@ -16,10 +16,10 @@ _OPTIONAL_INPUTS = 4
 
 def captures(node: ir.Node) -> list[ir.Value]:
     """Values of outer scopes that a node's subgraphs read, each once, in order of first use."""
-    found: dict[ir.Value, None] = {}
+    outer: dict[ir.Value, None] = {}
     for graph in subgraphs_of(node):
-        _captured_by(graph, found)
-    return list(found)
+        _captured_by(graph, outer)
+    return list(outer)
 
 
 def _captured_by(graph: ir.Graph, found: dict[ir.Value, None]) -> None:

@@ -204,15 +204,15 @@ class Facts:
 
     def assuming(self, shapes: Mapping[ir.Value, Shape | None], inside: Container[ir.Value]) -> Facts:
         """What would be known if some values had given shapes; nothing known of the values `inside` is taken over."""
-        found = Facts(self.opset)
-        found.parameters = self.parameters
-        found._told = {value: shape for value, shape in self._told.items() if value not in inside}
-        found._types = {value: type_ for value, type_ in self._types.items() if value not in inside}
-        found._shapes = {value: shape for value, shape in self._shapes.items() if value not in inside}
+        assumed = Facts(self.opset)
+        assumed.parameters = self.parameters
+        assumed._told = {value: shape for value, shape in self._told.items() if value not in inside}
+        assumed._types = {value: type_ for value, type_ in self._types.items() if value not in inside}
+        assumed._shapes = {value: shape for value, shape in self._shapes.items() if value not in inside}
         for value, shape in shapes.items():
-            found._types[value] = self.type(value)
-            found._keep(value, shape)
-        return found
+            assumed._types[value] = self.type(value)
+            assumed._keep(value, shape)
+        return assumed
 
     def forget(self, *values: ir.Value) -> None:
         """Forgets values whose meaning has changed, or that are gone."""
@@ -249,8 +249,8 @@ class Facts:
             kind = std.VIEWS.get(node.op_type) if self.opset >= std.OLDEST_VIEWED else None
             kind = kind if kind is not None and kind.domain == node.domain else None
             refers = any(attribute.is_ref() for attribute in node.attributes.data.values())
-            self._views[node] = found = None if kind is None or refers else kind(node, self)
-            return found
+            self._views[node] = view = None if kind is None or refers else kind(node, self)
+            return view
 
     def maker(self, value: ir.Value | None) -> std.Standard | None:
         """The view of the node that makes a value."""
@@ -264,8 +264,8 @@ class Facts:
 
     def dtype(self, value: ir.Value | None) -> ir.DataType | None:
         """A tensor's element type."""
-        found = self.type(value)
-        return found.dtype if isinstance(found, ir.TensorType) and found.dtype != ir.DataType.UNDEFINED else None
+        type_ = self.type(value)
+        return type_.dtype if isinstance(type_, ir.TensorType) and type_.dtype != ir.DataType.UNDEFINED else None
 
     def shape(self, value: ir.Value | None) -> Shape | None:
         """A tensor's dimensions: sizes, names, or identities of open ones; `None` when the rank is unknown."""
@@ -323,8 +323,8 @@ class Facts:
         rule = None if view is None else uniforms.of(type(view))
         if view is None or (rule is not None and not all(map(memo.__contains__, view.node.inputs))):
             return self._walk(memo, value, operands, self._uniform_of)
-        memo[value] = found = None if rule is None else rule(view)
-        return found
+        memo[value] = number = None if rule is None else rule(view)
+        return number
 
     def finite(self, value: ir.Value | None) -> bool:
         """Whether a value surely holds neither infinities nor NaN; only then may a zero swallow it."""
@@ -342,8 +342,8 @@ class Facts:
             return memo[value]
         if all(map(memo.__contains__, needs(self, value))):
             # The usual case, a walk of one step.
-            memo[value] = found = compute(value)
-            return found
+            memo[value] = fact = compute(value)
+            return fact
         stack = [value]
         entered: set[ir.Value] = set()
         while stack:
@@ -401,9 +401,9 @@ class Facts:
         if view is None and node.domain != "":
             return bindings.inferred(node, self) or []
         rule = None if view is None else infers.of(type(view))
-        found = rule(view) if rule is not None else onnx_inference.inferred(node, self)
+        results = rule(view) if rule is not None else onnx_inference.inferred(node, self)
         undecided = dict.fromkeys(x for x in node.inputs if x in self.alternatives and self._shapes[x] is None)
-        return self._supposing(node, list(undecided), found) if undecided and not subgraphs_of(node) else found
+        return self._supposing(node, list(undecided), results) if undecided and not subgraphs_of(node) else results
 
     def _supposing(self, node: ir.Node, undecided: Sequence[ir.Value], found: Inferred) -> Inferred:
         """The shapes that a node's results may have where ranks of operands only show at run time."""
@@ -476,8 +476,8 @@ class Facts:
         return None if rule is None else rule(view)
 
     def _finite_of(self, value: ir.Value) -> bool:
-        if (known := self.uniform(value)) is not None:
-            return bool(np.isfinite(known))
+        if (number := self.uniform(value)) is not None:
+            return bool(np.isfinite(number))
         dtype = self.dtype(value)
         if dtype is not None and (dtype.is_integer() or dtype == ir.DataType.BOOL):
             return True

@@ -139,9 +139,9 @@ def _shape(op: std.Shape, _: Operands) -> Array | None:
     dims = shape[op.bounds]
     if all(isinstance(dim, int) for dim in dims):
         return np.asarray(dims, np.int64)
-    found = np.empty(len(dims), object)
-    found[:] = dims
-    return found
+    entries = np.empty(len(dims), object)
+    entries[:] = dims
+    return entries
 
 
 @folds(std.Size)
@@ -217,9 +217,9 @@ def _lone(size: Dim | None, *, keepdims: bool) -> Array | None:
     """One size, of whatever kind."""
     if size is None or isinstance(size, Entry):
         return None
-    found = np.empty(1 if keepdims else (), object)
-    found[...] = size
-    return found
+    entry = np.empty(1 if keepdims else (), object)
+    entry[...] = size
+    return entry
 
 
 @folds(std.Div)
@@ -296,8 +296,8 @@ def _where(op: std.Where, operands: Operands) -> Array | None:
 
 
 def _numbers(operands: Operands) -> list[Array] | None:
-    found = [x for x in operands if x is not None and x.dtype != object]
-    return found if len(found) == len(operands) else None
+    numbers = [x for x in operands if x is not None and x.dtype != object]
+    return numbers if len(numbers) == len(operands) else None
 
 
 def _by(function: Callable[..., Any]) -> Callable[[std.Standard, Operands], Array | None]:

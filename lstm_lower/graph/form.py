@@ -62,9 +62,10 @@ def form_of(op_type: str, domain: str, version: int) -> Form | None:
         outputs=(schema.min_output, schema.max_output),
         mandatory=frozenset(i for i, parameter in enumerate(schema.inputs) if parameter.option == single),
         attributes={
-            name: ir.AttributeType[str(found.type).rpartition(".")[2]] for name, found in schema.attributes.items()
+            name: ir.AttributeType[str(attribute.type).rpartition(".")[2]]
+            for name, attribute in schema.attributes.items()
         },
-        required=tuple(name for name, found in schema.attributes.items() if found.required),
+        required=tuple(name for name, attribute in schema.attributes.items() if attribute.required),
     )
 
 
@@ -168,9 +169,9 @@ def _verify_fields(tensor: ir.TensorProtoTensor) -> None:
 
 def _verify_file(tensor: ir.ExternalTensor) -> None:
     """Raises an OSError or a ValueError where a file cannot hold a tensor."""
-    found = Path(tensor.path).stat()
+    status = Path(tensor.path).stat()
     needed = (tensor.offset or 0) + tensor.nbytes
-    if not stat.S_ISREG(found.st_mode) or found.st_size < needed:
+    if not stat.S_ISREG(status.st_mode) or status.st_size < needed:
         raise ValueError(f"a regular file of {needed} bytes is required: {str(tensor.path)!r}")
 
 
@@ -195,8 +196,8 @@ def _verify_attributes(node: ir.Node, form: Form) -> None:
         if name.startswith("__"):
             continue
         if name not in form.attributes:
-            known = f"no attributes but {', '.join(form.attributes)}" if form.attributes else "no attributes"
-            raise _fault(node, "the node", known, name)
+            allowed = f"no attributes but {', '.join(form.attributes)}" if form.attributes else "no attributes"
+            raise _fault(node, "the node", allowed, name)
         if attribute.type != form.attributes[name]:
             raise _fault(node, f"attribute {name}", form.attributes[name].name, attribute.type.name)
     for name in form.required:
@@ -245,13 +246,13 @@ def _verify_scan(node: ir.Node, version: int) -> None:
     if len(node.outputs) < states:
         raise _fault(node, "the node", f"an output for each of its {states} states", len(node.outputs))
     _verify_body(node, "body", operands, len(node.outputs))
-    made = len(node.outputs) - states
+    sequences = len(node.outputs) - states
     for name, count in (
         ("directions", walked),
         ("scan_input_directions", walked),
         ("scan_input_axes", walked),
-        ("scan_output_directions", made),
-        ("scan_output_axes", made),
+        ("scan_output_directions", sequences),
+        ("scan_output_axes", sequences),
     ):
         given = node.attributes.get(name)
         if given is None or given.is_ref():

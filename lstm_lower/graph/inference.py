@@ -83,20 +83,20 @@ def _dropout(op: std.Dropout) -> Inferred:
 @infers(std.Concat)
 def _concat(op: std.Concat) -> Inferred:
     shapes, axis = [op.facts.shape(part) for part in op.parts], op.axis
-    known = [shape for shape in shapes if shape is not None]
-    if not known or axis is None or len({len(shape) for shape in known}) > 1:
+    stated = [shape for shape in shapes if shape is not None]
+    if not stated or axis is None or len({len(shape) for shape in stated}) > 1:
         return [(op.dtype(), None)]
     # Of an empty part onnxruntime asks not that its other sizes fit: they tell something where all parts agree.
-    telling = [shape for shape in known if 0 not in shape]
-    alike = known if not telling and len(known) == len(shapes) else []
+    telling = [shape for shape in stated if 0 not in shape]
+    alike = stated if not telling and len(stated) == len(shapes) else []
     result: list[Dim | None] = []
-    for index in range(len(known[0])):
-        dims = [shape[index] for shape in (known if index == axis else telling or alike)]
+    for index in range(len(stated[0])):
+        dims = [shape[index] for shape in (stated if index == axis else telling or alike)]
         sizes = [dim for dim in dims if isinstance(dim, int)]
         if index == axis:
             joined = [dim for dim in dims if dim != 0]
             whole = sum(sizes) if len(sizes) == len(dims) else joined[0] if len(joined) == 1 else None
-            result.append(whole if len(known) == len(shapes) else None)
+            result.append(whole if len(stated) == len(shapes) else None)
         elif telling:
             result.append(sizes[0] if sizes else next((dim for dim in dims if isinstance(dim, str)), dims[0]))
         else:
@@ -252,14 +252,14 @@ def _squeeze(op: std.Squeeze) -> Inferred:
 
 def _squeezed(op: std.Squeeze, shape: Shape) -> Alternatives | None:
     """Without axes, each open size may be 1 and go."""
-    found: list[Partial] = [()]
+    possible: list[Partial] = [()]
     for dim in shape:
-        kept = [(*rest, dim) for rest in found]
-        found = kept if isinstance(dim, int) and dim != 1 else found if dim == 1 else [*kept, *found]
+        kept = [(*rest, dim) for rest in possible]
+        possible = kept if isinstance(dim, int) and dim != 1 else possible if dim == 1 else [*kept, *possible]
     if op.says(1, "axes"):
         # An empty list of axes is all or none of these, as the runtime likes it.
-        return None if op.ints(1, "axes") != () else Alternatives((shape, *found))
-    return Alternatives(tuple(found))
+        return None if op.ints(1, "axes") != () else Alternatives((shape, *possible))
+    return Alternatives(tuple(possible))
 
 
 @infers(std.Unsqueeze)
@@ -345,8 +345,8 @@ def _center_crop_pad(op: std.CenterCropPad) -> Inferred:
 @infers(std.Range)
 def _range(op: std.Range) -> Inferred:
     bounds = [op.constant(index) for index in range(3)]
-    known = [bound.item() for bound in bounds if bound is not None and bound.size == 1]
-    count = range_length(*known) if len(known) == len(bounds) else None
+    constants = [bound.item() for bound in bounds if bound is not None and bound.size == 1]
+    count = range_length(*constants) if len(constants) == len(bounds) else None
     start, limit, delta = (op.facts.entries(value) for value in (op.start, op.limit, op.delta))
     if count is None and (start, delta) == ((0,), (1,)) and limit is not None and not isinstance(limit[0], Entry):
         return [(op.dtype(), limit)]

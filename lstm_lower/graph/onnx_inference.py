@@ -46,17 +46,17 @@ def inferred(node: ir.Node, facts: std.Knowledge) -> Inferred:
         if array is not None and array.size <= _LARGEST and array.dtype.kind not in "OSU":
             data[name] = onnx.numpy_helper.from_array(array, name)
     proto.output.extend([f"out_{index}" for index in range(len(node.outputs))])
-    found = _asked(proto, types, data, facts.opset)
-    if identities and found:
+    answers = _asked(proto, types, data, facts.opset)
+    if identities and answers:
         tried = {name: _FIRST_TRIED + _BETWEEN * place for place, name in enumerate(identities)}
         again = _asked(proto, {name: _with_sizes(type_, tried) for name, type_ in types.items()}, data, facts.opset)
-        for name, type_ in found.items():
+        for name, type_ in answers.items():
             _doubt(type_, again.get(name), tried)
     view = facts.view(node)
     for axis in () if view is None else view.disputed_axes:
-        for type_ in filter(_has_shape, found.values()):
+        for type_ in filter(_has_shape, answers.values()):
             type_.tensor_type.shape.dim[axis].Clear()
-    return [_read(found.get(name), identities) for name in proto.output]
+    return [_read(answers.get(name), identities) for name in proto.output]
 
 
 def _asked(

@@ -13,11 +13,11 @@ from lstm_lower.dtypes import type_string
 
 @functools.cache
 def _histories() -> dict[str, dict[int, defs.OpSchema]]:
-    found: dict[str, dict[int, defs.OpSchema]] = {}
+    histories: dict[str, dict[int, defs.OpSchema]] = {}
     for schema in defs.get_all_schemas_with_history():
         if schema.domain == "":
-            found.setdefault(schema.name, {})[schema.since_version] = schema
-    return {op: dict(sorted(forms.items())) for op, forms in found.items()}
+            histories.setdefault(schema.name, {})[schema.since_version] = schema
+    return {op: dict(sorted(forms.items())) for op, forms in histories.items()}
 
 
 @functools.cache

@@ -29,8 +29,8 @@ def sources(node: ir.Node | None) -> Sources:
     """The source nodes that a node stands for; none where nothing was marked, or where it stands for nothing."""
     if node is None or not node.meta:
         return ()
-    found: Sources = node.meta.get(_KEY, ())
-    return found
+    numbers: Sources = node.meta.get(_KEY, ())
+    return numbers
 
 
 def record(node: ir.Node, stands_for: Sources) -> None:

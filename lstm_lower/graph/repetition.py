@@ -61,9 +61,9 @@ def _loop(
     inner = builder.inner("body")
     number = inner.parameter(builder.constant(0, ir.DataType.INT64), "number", ())
     going = inner.parameter(builder.constant(True, ir.DataType.BOOL), "going", ())  # noqa: FBT003
-    found = [inner.parameter(state, "state", shape) for state, shape in zip(states, shapes, strict=True)]  # type: ignore[arg-type]
-    results = inner.results(body(inner, number, going, found))
+    carried = [inner.parameter(state, "state", shape) for state, shape in zip(states, shapes, strict=True)]  # type: ignore[arg-type]
+    results = inner.results(body(inner, number, going, carried))
     graph = inner.graph
-    graph.inputs.extend([x.value for x in [number, going, *found]])
+    graph.inputs.extend([x.value for x in [number, going, *carried]])
     graph.outputs.extend(results)
     return builder.ops(std.Loop, trips, condition, *states, outputs=len(states), body=graph)

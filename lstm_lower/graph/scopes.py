@@ -27,10 +27,10 @@ def scope(node: ir.Node) -> tuple[str, ...]:
         return ()
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or _OUTSIDE in names:
         return ()
-    found: list[str] = []
+    modules: list[str] = []
     outer = ""
     for name in names[:-1]:
         if name:
-            found.append(name.removeprefix(f"{outer}.") if outer else name)
+            modules.append(name.removeprefix(f"{outer}.") if outer else name)
             outer = name
-    return tuple(found)
+    return tuple(modules)

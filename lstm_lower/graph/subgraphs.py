@@ -16,14 +16,14 @@ def subgraphs_of(node: ir.Node) -> Sequence[ir.Graph]:
     attributes = node.attributes.data
     if not attributes:
         return ()
-    found: list[ir.Graph] = []
+    graphs: list[ir.Graph] = []
     for attribute in attributes.values():
         kind = attribute.type
         if kind == _GRAPH and not attribute.is_ref():
-            found.append(attribute.as_graph())
+            graphs.append(attribute.as_graph())
         elif kind == _GRAPHS and not attribute.is_ref():
-            found += attribute.as_graphs()
-    return found
+            graphs += attribute.as_graphs()
+    return graphs
 
 
 def all_nodes(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:

@@ -82,9 +82,9 @@ def open_entries(value: ir.Value, shape: Shape | None) -> Array | None:
     # Less than nothing is left in a malformed model only.
     if shape is None or len(sizes) < len(shape) or len(shape) > 1 or not 0 <= sum(sizes) <= MOST_ENTRIES:
         return None
-    found = np.empty(sizes, object)
-    found.reshape(-1)[:] = [Entry(value, index) for index in range(found.size)]
-    return found
+    entries = np.empty(sizes, object)
+    entries.reshape(-1)[:] = [Entry(value, index) for index in range(entries.size)]
+    return entries
 
 
 def declared_shape(
@@ -127,11 +127,11 @@ def broadcast(*shapes: Partial | None) -> Partial | None:
     """The shape of an elementwise result; `None` when a rank is unknown."""
     if shapes and shapes.count(shapes[0]) == len(shapes):
         return shapes[0]
-    known = [shape for shape in shapes if shape is not None]
-    if len(known) != len(shapes) or not known:
+    stated_shapes = [shape for shape in shapes if shape is not None]
+    if len(stated_shapes) != len(shapes) or not stated_shapes:
         return None
-    rank = max(len(shape) for shape in known)
-    return tuple([_broadcast_dim([s[axis] for s in known if -axis <= len(s)]) for axis in range(-rank, 0)])
+    rank = max(len(shape) for shape in stated_shapes)
+    return tuple([_broadcast_dim([s[axis] for s in stated_shapes if -axis <= len(s)]) for axis in range(-rank, 0)])
 
 
 def _broadcast_dim(dims: list[Dim | None]) -> Dim | None:

@@ -61,15 +61,15 @@ def verify_declared(graph: ir.Graph, facts: Facts, *, correcting: bool = False) 
                 text = f"output '{value.name}' is declared with shape {declared}, but it is made with one of {shapes}; "
                 text += "axes of a Squeeze, or known sizes declared as numbers, tell which"
                 warnings.warn(text, WrongShapeWarning, stacklevel=2)
-            for what, declared, known in _contradictions(value.type, declared_shape(value), value, facts):
+            for what, declared, actual in _contradictions(value.type, declared_shape(value), value, facts):
                 if correcting and what == "shape":
                     value.shape = stated(facts.shape(value) or ())
                     corrected = True
                     if value in graph.outputs:
-                        text = f"output '{value.name}' is declared with shape {declared}, but it is made with {known}"
+                        text = f"output '{value.name}' is declared with shape {declared}, but it is made with {actual}"
                         warnings.warn(text, WrongShapeWarning, stacklevel=2)
                     continue
-                text = f"{what} {known}, which follows from the operands, got {declared} in the model's declarations"
+                text = f"{what} {actual}, which follows from the operands, got {declared} in the model's declarations"
                 label = f"{node.op_type} '{node_label(node)}'"
                 raise InvalidModelError(f"{label}: output '{value.name}' requires {text}")
     return corrected
@@ -81,7 +81,7 @@ def open_negative_sizes(model: ir.Model) -> bool:
     Returns:
         Whether there were any.
     """
-    found = False
+    opened = False
     for root in (model.graph, *(function.graph for function in model.functions.values())):
         values = list(root.inputs)
         for node in all_nodes(root):
@@ -92,8 +92,8 @@ def open_negative_sizes(model: ir.Model) -> bool:
             shape = value.shape
             if shape is not None and any(isinstance(dim, int) and dim < 0 for dim in shape.dims):
                 value.shape = stated(declared_shape(value) or ())
-                found = True
-    return found
+                opened = True
+    return opened
 
 
 def open_states(graph: ir.Graph, facts: Facts) -> bool:
@@ -108,23 +108,23 @@ def open_states(graph: ir.Graph, facts: Facts) -> bool:
     Returns:
         Whether there were any.
     """
-    found = False
+    opened = False
     for node in all_nodes(graph):
         loop = std.Loop.of(node, facts)
         for initial, state in () if loop is None else zip(loop.carried, loop.body.inputs[2:], strict=False):
-            declared, known = declared_shape(state), None if initial is None else facts.shape(initial)
-            if declared is None or known is None:
+            declared, actual = declared_shape(state), None if initial is None else facts.shape(initial)
+            if declared is None or actual is None:
                 continue
-            if len(declared) != len(known):
-                state.shape, found = None, True
+            if len(declared) != len(actual):
+                state.shape, opened = None, True
                 continue
             unlike = [
-                isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(declared, known, strict=True)
+                isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(declared, actual, strict=True)
             ]
             if any(unlike):
                 state.shape = stated([None if other else size for size, other in zip(declared, unlike, strict=True)])
-                found = True
-    return found
+                opened = True
+    return opened
 
 
 def verify_kept(graph: ir.Graph, kept: Facts, facts: Facts) -> None:
@@ -148,13 +148,13 @@ def _contradictions(
         undefined = isinstance(type_, ir.TensorType) and type_.dtype == ir.DataType.UNDEFINED
         if not undefined:
             yield "type", str(type_), str(found)
-    known = facts.shape(value)
-    if shape is None or known is None:
+    actual = facts.shape(value)
+    if shape is None or actual is None:
         return
-    pairs = zip(shape, known, strict=False)
+    pairs = zip(shape, actual, strict=False)
     differ = any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs)
-    if len(shape) != len(known) or differ:
-        yield "shape", format_shape(shape), format_shape(known)
+    if len(shape) != len(actual) or differ:
+        yield "shape", format_shape(shape), format_shape(actual)
 
 
 def verify(model: ir.Model) -> Facts:

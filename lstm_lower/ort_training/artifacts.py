@@ -117,14 +117,16 @@ def generate_artifacts(
     folder, prefix = first.parent, first.name.removesuffix("training_model.onnx")
     if not folder.is_dir():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
-    with atomic_files(folder) as made:
-        save(training, made / f"{prefix}training_model.onnx")
-        save(evaluation, made / f"{prefix}eval_model.onnx")
-        onnxblock.save_checkpoint(block.parameters(), made / f"{prefix}checkpoint")
+    with atomic_files(folder) as written:
+        save(training, written / f"{prefix}training_model.onnx")
+        save(evaluation, written / f"{prefix}eval_model.onnx")
+        onnxblock.save_checkpoint(block.parameters(), written / f"{prefix}checkpoint")
         if nominal_checkpoint:
-            onnxblock.save_checkpoint(block.parameters(), made / f"{prefix}nominal_checkpoint", nominal_checkpoint=True)
+            onnxblock.save_checkpoint(
+                block.parameters(), written / f"{prefix}nominal_checkpoint", nominal_checkpoint=True
+            )
         if updates is not None:
-            save(updates.to_model_proto(), made / f"{prefix}optimizer_model.onnx")
+            save(updates.to_model_proto(), written / f"{prefix}optimizer_model.onnx")
 
 
 class _Training(onnxblock.TrainingBlock):
@@ -137,8 +139,8 @@ class _Training(onnxblock.TrainingBlock):
     def build(self, *outputs: str) -> Any:
         """Adds the loss."""
         result = self._loss(*(self._taken or outputs))
-        made = (result,) if isinstance(result, str) else tuple(result)
-        return (*made, *(name for name in self._more if name not in made))
+        names = (result,) if isinstance(result, str) else tuple(result)
+        return (*names, *(name for name in self._more if name not in names))
 
 
 def _names(argument: str, given: Sequence[str] | None) -> list[str]:

@@ -141,13 +141,13 @@ class ParametersPass(Pass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Edits the graph."""
         recorded = training_state.read(model)
-        known = {pair.input for pair in recorded.pairs}
+        states = {pair.input for pair in recorded.pairs}
         for name in self.roles:
             value = model.graph.initializers.pop(name)
             value.const_value = None
             if value not in model.graph.inputs:
                 model.graph.inputs.append(value)
-        more = [StatePair(name, None, role, None, name) for name, role in self.roles.items() if name not in known]
+        more = [StatePair(name, None, role, None, name) for name, role in self.roles.items() if name not in states]
         # Parameters stand in the order of the model that they come from, trained or not.
         place = {name: number for number, name in enumerate(self.roles)}
         pairs = sorted((*recorded.pairs, *more), key=lambda pair: place.get(pair.input, len(place)))

@@ -128,15 +128,15 @@ def of(model: ir.Model, key: str) -> ir.Model | None:
 
 def references(model: ir.Model) -> References:
     """The constants of a model that its records refer to; none of records that are malformed."""
-    found: dict[str, dict[str, ir.TensorProtocol]] = {}
+    by_name: dict[str, dict[str, ir.TensorProtocol]] = {}
     for key in _KEYS:
         try:
             record = _parse(model.metadata_props, key)
         except InvalidModelError:
             continue
         held = {name: _constant(model, name) for name in (record.constants if record is not None else ())}
-        found[key] = {name: tensor for name, tensor in held.items() if tensor is not None}
-    return found
+        by_name[key] = {name: tensor for name, tensor in held.items() if tensor is not None}
+    return by_name
 
 
 def restore(model: ir.Model, constants: References) -> None:

@@ -92,7 +92,7 @@ def parse(metadata_props: Mapping[str, str]) -> Certificate | None:
         errors: dict[Kind, dict[str, float]] = {
             kind: {str(name): float(error) for name, error in entries["errors"].get(kind, {}).items()} for kind in KINDS
         }
-        found = Certificate(
+        certificate = Certificate(
             str(entries["framework"]),
             {str(name): [int(size) for size in shape] for name, shape in entries["sizes"].items()},
             {kind: each for kind, each in errors.items() if each},
@@ -100,4 +100,4 @@ def parse(metadata_props: Mapping[str, str]) -> Certificate | None:
         )
     if version != _VERSION:
         raise InvalidModelError(f"metadata '{METADATA_KEY}' requires version {_VERSION}, got {version!r}")
-    return found
+    return certificate

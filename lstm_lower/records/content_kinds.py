@@ -71,8 +71,8 @@ def content_of(path: Path) -> Content | None:
         OSError: it cannot be read.
     """
     if path.is_dir():
-        found = next((path / name for name in _SAVED_MODELS if (path / name).is_file()), None)
-        return None if found is None else Content(Kind.SAVED_MODEL, found, found.suffix == ".pbtxt")
+        saved = next((path / name for name in _SAVED_MODELS if (path / name).is_file()), None)
+        return None if saved is None else Content(Kind.SAVED_MODEL, saved, saved.suffix == ".pbtxt")
     beside = path.with_name(f"{path.name}.meta")
     if not path.exists() and beside.is_file():
         return content_of(beside)
@@ -93,18 +93,18 @@ def content_of(path: Path) -> Content | None:
 def is_tensorflow(path: Path) -> bool:
     """Whether a path leads to one of TensorFlow's graphs, by content; by name where it leads to nothing."""
     try:
-        found = content_of(path)
+        content = content_of(path)
     except OSError:
         return False
-    if found is None:
+    if content is None:
         # A folder of checkpoints stands for the graph beside the latest.
         return (path / "checkpoint").is_file() if path.is_dir() else path.suffix in _NAMES
-    return found.kind is not Kind.ONNX
+    return content.kind is not Kind.ONNX
 
 
 def _kind_of_text(head: bytes) -> Kind | None:
-    found = _TEXT.match(head.decode("utf-8", "replace"))
-    return None if found is None else _BEGINNINGS.get(found[1])
+    match = _TEXT.match(head.decode("utf-8", "replace"))
+    return None if match is None else _BEGINNINGS.get(match[1])
 
 
 def _kind_of_bytes(head: bytes) -> Kind | None:
@@ -120,11 +120,11 @@ def _kind_of_bytes(head: bytes) -> Kind | None:
 
 def _first(content: bytes) -> dict[int, int | bytes]:
     """The first value of each field, as far as the bytes are whole."""
-    found: dict[int, int | bytes] = {}
+    values: dict[int, int | bytes] = {}
     with contextlib.suppress(DamageError):
         for number, value in fields(content):
-            found.setdefault(number, value)
-    return found
+            values.setdefault(number, value)
+    return values
 
 
 def _is_node(content: int | bytes | None) -> bool:

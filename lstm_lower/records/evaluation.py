@@ -91,13 +91,13 @@ def predictions(evaluation: ir.Model) -> list[str] | None:
 
 
 def _check_inputs(model: ir.Model, evaluation: ir.Model) -> None:
-    known = {value.name: value.dtype for value in model.graph.inputs}
+    dtypes = {value.name: value.dtype for value in model.graph.inputs}
     own = totals(evaluation)
     for value in evaluation.graph.inputs:
-        if value.name in own and value.name not in known:
+        if value.name in own and value.name not in dtypes:
             continue
-        if value.name not in known or known[value.name] != value.dtype:
+        if value.name not in dtypes or dtypes[value.name] != value.dtype:
             raise InvalidModelError(
                 f"an evaluation requires inputs of its training step, got '{value.name}' of dtype {value.dtype}, which "
-                f"is not in {list(known)}"
+                f"is not in {list(dtypes)}"
             )

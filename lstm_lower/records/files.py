@@ -163,12 +163,12 @@ def real_path(path: Path) -> Path:
     Raises:
         OSError: the path leads to a folder, or into none.
     """
-    found = Path(os.path.realpath(path))
-    if found.is_dir():
+    real = Path(os.path.realpath(path))
+    if real.is_dir():
         raise IsADirectoryError(f"{path}: a file is required, got a folder")
-    if not found.parent.is_dir():
-        raise FileNotFoundError(f"{path}: there is no folder {found.parent}")
-    return found
+    if not real.parent.is_dir():
+        raise FileNotFoundError(f"{path}: there is no folder {real.parent}")
+    return real
 
 
 def check_place(*paths: Path | None) -> None:
@@ -375,12 +375,12 @@ def temporary_folder(name: str, parent: Path | None) -> Iterator[Path]:
 
 def _remove_abandoned(parent: Path) -> bool:
     """Removes temporary folders whose processes are gone; whether none is left."""
-    found = [parent / name for name in _names_in(parent) if name.startswith(".") and name.endswith(_TEMPORARY)]
-    for folder in found:
+    abandoned = [parent / name for name in _names_in(parent) if name.startswith(".") and name.endswith(_TEMPORARY)]
+    for folder in abandoned:
         if (lock := _locked(folder, wait=False)) is not None:
             shutil.rmtree(folder, ignore_errors=True)
             _unlock(lock)
-    return not any(map(os.path.lexists, found))
+    return not any(map(os.path.lexists, abandoned))
 
 
 def _names_in(folder: Path) -> list[str]:

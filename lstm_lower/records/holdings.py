@@ -72,8 +72,8 @@ def of(step: ir.Model) -> Holdings | None:
     inputs = {pair.input for pair in training_state.read(step).pairs}
     with damage_told(lambda _: attachments.malformed(METADATA_KEY, text[:80])):
         entries = json.loads(text)
-        found = Holdings(entries["states"], entries["constants"], held, entries["read"], entries["pairs"])
-        sound = set(found.states.values()) <= inputs and set(found.constants.values()) <= set(held)
+        holdings = Holdings(entries["states"], entries["constants"], held, entries["read"], entries["pairs"])
+        sound = set(holdings.states.values()) <= inputs and set(holdings.constants.values()) <= set(held)
     if not sound:
         raise attachments.malformed(METADATA_KEY, text[:80])
-    return found
+    return holdings

@@ -273,9 +273,9 @@ def _declare_again(proto: onnx.ModelProto, model: ir.Model) -> None:
                     told = ir.from_proto(info)
                     shape = certain_first(declared_shape(told), declared_shape(value))
                     value.type, value.shape = value.type or told.type, None if shape is None else stated(shape)
-        for node, made in zip(written.node, graph, strict=True):
-            for attribute in node.attribute if made.attributes.data else ():
-                kept = made.attributes[attribute.name]
+        for node, node_again in zip(written.node, graph, strict=True):
+            for attribute in node.attribute if node_again.attributes.data else ():
+                kept = node_again.attributes[attribute.name]
                 if kept.type == ir.AttributeType.GRAPH and not kept.is_ref():
                     waiting.append((attribute.g, kept.as_graph()))
                 elif kept.type == ir.AttributeType.GRAPHS and not kept.is_ref():
@@ -342,17 +342,17 @@ def _locate(tensor: ir.ExternalTensor, folder: Path | None, label: str) -> None:
     path = path_within(folder, location, where, "the model's folder")
     protect(path)
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         # Missing weights are an error only for those who read them.
         return
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-        kind = "another name of a file" if stat.S_ISREG(found.st_mode) else f"a {other_kind(path)}"
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        kind = "another name of a file" if stat.S_ISREG(status.st_mode) else f"a {other_kind(path)}"
         raise InvalidModelError(f"{where} requires a regular file of its own, got {kind}: {location!r}")
     start, size = tensor.offset or 0, _size(tensor, where)
-    if start < 0 or tensor.length not in (None, size) or start + size > found.st_size:
+    if start < 0 or tensor.length not in (None, size) or start + size > status.st_size:
         wrong = tensor.length not in (None, size)
-        got = f"a length of {tensor.length}" if wrong else f"an incomplete file of {found.st_size}, {location!r}"
+        got = f"a length of {tensor.length}" if wrong else f"an incomplete file of {status.st_size}, {location!r}"
         raise InvalidModelError(f"{where} requires {size} bytes from {start} on, got {got}")
 
 

@@ -35,7 +35,7 @@ class Origin:
 def read(model: ir.Model) -> Origin | None:
     """A model's mark; `None` where it has none that can be read."""
     try:
-        found = json.loads(model.metadata_props[METADATA_KEY])
-        return Origin(str(found["source"]), None if found["translated"] is None else int(found["translated"]))
+        entries = json.loads(model.metadata_props[METADATA_KEY])
+        return Origin(str(entries["source"]), None if entries["translated"] is None else int(entries["translated"]))
     except (KeyError, TypeError, ValueError):
         return None

@@ -241,8 +241,8 @@ def _check_equal(before: ir.Value, after: ir.Value) -> None:
     wanted, got = declared_shape(before), declared_shape(after)
     if wanted is None or got is None:
         return
-    known = zip(wanted, got, strict=False)
-    if len(wanted) != len(got) or any(isinstance(x, int) and isinstance(y, int) and x != y for x, y in known):
+    pairs = zip(wanted, got, strict=False)
+    if len(wanted) != len(got) or any(isinstance(x, int) and isinstance(y, int) and x != y for x, y in pairs):
         raise InvalidModelError(
             f"state '{before.name}' requires shape {format_shape(wanted)}, got {format_shape(got)} after the step"
         )
@@ -272,8 +272,8 @@ def set_default(model: ir.Model, value: ir.Value, array: Array) -> None:
         raise InvalidModelError(f"initial value '{name}' requires dtype {value.dtype}, got {tensor.dtype}")
     shape = declared_shape(value)
     if shape is not None:
-        known = zip(shape, array.shape, strict=False)
-        if len(shape) != array.ndim or any(isinstance(dim, int) and dim != size for dim, size in known):
+        pairs = zip(shape, array.shape, strict=False)
+        if len(shape) != array.ndim or any(isinstance(dim, int) and dim != size for dim, size in pairs):
             raise InvalidModelError(
                 f"initial value '{name}' requires shape {format_shape(shape)}, got {format_shape(array.shape)}"
             )

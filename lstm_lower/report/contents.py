@@ -347,14 +347,14 @@ def _graph(graph: GraphState) -> list[Any]:
 
 def _pass_texts(names: set[str]) -> dict[str, str]:
     """Name of a pass -> the first line that its class says of itself."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     waiting = Pass.__subclasses__()
     while waiting:
         kind = waiting.pop()
         waiting += kind.__subclasses__()
         if kind.name in names:
-            found[kind.name] = (inspect.getdoc(kind) or "").split("\n", 1)[0]
-    return dict(sorted(found.items()))
+            texts[kind.name] = (inspect.getdoc(kind) or "").split("\n", 1)[0]
+    return dict(sorted(texts.items()))
 
 
 def _times(analysis: Analysis) -> dict[str, Any] | None:

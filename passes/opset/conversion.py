@@ -339,9 +339,9 @@ class ConvertOpsetPass(Pass):
         target = max(own, self.at_least) if self.opset is None else self.opset
         if own == target:
             return False
-        known = onnx.defs.onnx_opset_version()
-        if own > known:
-            raise InvalidModelError(f"the model requires an opset up to {known}, the newest of onnx here, got {own}")
+        newest = onnx.defs.onnx_opset_version()
+        if own > newest:
+            raise InvalidModelError(f"the model requires an opset up to {newest}, the newest of onnx here, got {own}")
         if model.functions:
             InlineFunctionsPass().share(Context(model))(model)
         if own < MIN_OPSET:
@@ -374,9 +374,9 @@ def _check(model: ir.Model, own: int, target: int) -> None:
         needed = onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", target)])
         proto.ir_version = max(proto.ir_version, needed)
         _drop_notes(proto.graph)
-        known = all(value.type.tensor_type.HasField("shape") for value in _tensors(proto.graph))
+        ranked = all(value.type.tensor_type.HasField("shape") for value in _tensors(proto.graph))
         try:
-            if known:
+            if ranked:
                 onnx.checker.check_model(proto, full_check=True)
             else:
                 # The checker refuses inputs and outputs of unknown rank, which the model may well have had before.

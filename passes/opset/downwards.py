@@ -173,8 +173,8 @@ def _formula(site: Site) -> Sequence[Expr | None] | None:
     """What the node's decomposition makes."""
     view = site.operator.of(site.node, site.builder.facts)
     rule = decomposes.of(site.operator)
-    made = None if view is None or rule is None else rule(view, site.builder)
-    values = [] if made is None else values_of(made)[: len(site.node.outputs)]
+    results = None if view is None or rule is None else rule(view, site.builder)
+    values = [] if results is None else values_of(results)[: len(site.node.outputs)]
     return [None if value is None else site.builder.wrap(value) for value in values] or None
 
 
@@ -633,13 +633,13 @@ def pad_wrapped(site: Site) -> Sequence[Expr] | None:
     if site.attribute("mode", "constant") != "wrap":
         return None
     result, pads, b = site.input(0), site.input(1), site.builder
-    known = site.constant(3) if site.has(3) else np.arange(site.rank())
-    if known is None:
+    axes = site.constant(3) if site.has(3) else np.arange(site.rank())
+    if axes is None:
         raise site.refusal(
             "axes", f"a constant for mode wrap below opset 19 (the model is moved to {site.target})", "no constant"
         )
-    for position, axis in enumerate(int(axis) for axis in known.reshape(-1)):
-        begin, end = (pads.take(index) for index in (position, position + known.size))
+    for position, axis in enumerate(int(axis) for axis in axes.reshape(-1)):
+        begin, end = (pads.take(index) for index in (position, position + axes.size))
         size = result.sizes().take(axis)
         first = (-begin).maximum(0)
         left = size - (-end).maximum(0) - first

@@ -51,12 +51,12 @@ class Site:
         Raises:
             UnsupportedOpError: it is a reference to a function's attribute, whose value is not known.
         """
-        found = self.node.attributes.get(name)
-        if found is None:
+        attribute = self.node.attributes.get(name)
+        if attribute is None:
             return default
-        if found.is_ref():
+        if attribute.is_ref():
             raise self.refusal(f"attribute {name}", "a value", "a reference to an attribute of the function")
-        return found.value
+        return attribute.value
 
     def attributes(self, *without: str) -> dict[str, Any]:
         """All attributes but some."""

@@ -49,8 +49,8 @@ def evaluation_of(step: ir.Model) -> ir.Model:
         UnsupportedOpError: the step records nothing, and its forward part is random, moves state by itself, or uses
             statistics of the batch.
     """
-    found = recorded.of(step)
-    return _derived(step) if found is None else found
+    attached = recorded.of(step)
+    return _derived(step) if attached is None else attached
 
 
 def predictions_of(evaluation: ir.Model) -> list[str]:
@@ -59,9 +59,9 @@ def predictions_of(evaluation: ir.Model) -> list[str]:
     Where they are not recorded, they are outputs other than the loss that are no single numbers; among these, those
     that need fewer inputs than the loss, if there are such.
     """
-    found = recorded.predictions(evaluation)
-    if found is not None:
-        return found
+    predictions = recorded.predictions(evaluation)
+    if predictions is not None:
+        return predictions
     state = training_state.read(evaluation)
     loss, moved = state.loss, {pair.output for pair in state.pairs}
     outputs = {str(value.name): value for value in evaluation.graph.outputs if value.name not in moved}
@@ -158,8 +158,8 @@ def record(
     # Feeds are cast for both alike.
     names.write(work, names.CASTS, sorted(names.parse(step.metadata_props, names.CASTS)))
     inputs = {str(value.name) for value in work.graph.inputs}
-    known = {str(value.name) for value in step.graph.inputs}
-    if inputs & moved or inputs - known - totals.keys() or _uncertain(work) is not None:
+    step_inputs = {str(value.name) for value in step.graph.inputs}
+    if inputs & moved or inputs - step_inputs - totals.keys() or _uncertain(work) is not None:
         return False
     recorded.write(step, work, predictions_of(work) if predictions is None else predictions)
     return True
@@ -325,14 +325,14 @@ def _uncertain(model: ir.Model) -> str | None:
 def _read(model: ir.Model, pairs: Sequence[StatePair]) -> tuple[StatePair, ...]:
     """Those among pairs on which outputs of a model that are no state depend, now or after some batches."""
     state = {pair.output for pair in training_state.read(model).pairs}
-    found: set[str] = set()
+    read: set[str] = set()
     while True:
-        wanted = [v for v in model.graph.outputs if v.name not in state or v.name in found]
+        wanted = [v for v in model.graph.outputs if v.name not in state or v.name in read]
         inputs = {value.name for value in needed(wanted)}
         more = {str(pair.output) for pair in pairs if pair.input in inputs}
-        if more <= found:
-            return tuple(pair for pair in pairs if pair.output in found)
-        found |= more
+        if more <= read:
+            return tuple(pair for pair in pairs if pair.output in read)
+        read |= more
 
 
 def _cut(model: ir.Model, outputs: Sequence[ir.Value]) -> None:

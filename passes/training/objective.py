@@ -189,8 +189,8 @@ class ObjectivePass(Pass):
         """Inputs for the targets."""
         names = ["target"] if len(targets) == 1 else [f"target_{number}" for number in range(len(targets))]
         taken = {value.name for value in model.graph.inputs}
-        if found := [name for name in names if name in taken]:
-            raise InvalidInputError(f"targets require a model without an input '{found[0]}', got one")
+        if doubled := [name for name in names if name in taken]:
+            raise InvalidInputError(f"targets require a model without an input '{doubled[0]}', got one")
         values = [
             self.context.space.value(name, ir.TensorType(target.dtype), target.shape)
             for name, target in zip(names, targets, strict=True)
@@ -254,7 +254,7 @@ def _chosen(values: list[ir.Value], trainable: Trainable, fixed: Mapping[ir.Valu
     if not tests:
         raise InvalidInputError("trainable requires one name or more, got an empty list; None means all")
     named = [value for value in values if value.name in patterns]
-    found: set[ir.Value] = set(named)
+    chosen: set[ir.Value] = set(named)
     for what, test in tests.items():
         matching = [value for value in values if test(str(value.name))]
         weights = [value for value in matching if value in named or value not in fixed]
@@ -268,8 +268,8 @@ def _chosen(values: list[ir.Value], trainable: Trainable, fixed: Mapping[ir.Valu
         if not matching:
             names = some([str(value.name) for value in values])
             raise InvalidInputError(f"trainable requires names or patterns of weights, such as {names}, got {what}")
-        found.update(weights)
-    return [value for value in values if value in found]
+        chosen.update(weights)
+    return [value for value in values if value in chosen]
 
 
 def _test(pattern: str) -> Callable[[str], bool]:

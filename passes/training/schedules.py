@@ -285,7 +285,7 @@ class OneCycleLR:
         """From each value to the next, one in each phase."""
         b = count.builder
         count = count.minimum(self.total_steps)
-        found: Expr | None = None
+        rate: Expr | None = None
         starts = (0.0, *self.ends[:-1])
         for start, end, value, following in reversed([*zip(starts, self.ends, values, values[1:], strict=False)]):
             part = (count - start) / (end - start)
@@ -293,9 +293,9 @@ class OneCycleLR:
                 here = (b.op(std.Cos, part * math.pi) + 1) * ((value - following) / 2) + following
             else:
                 here = part * (following - value) + value
-            found = here if found is None else b.where(count > end, found, here)
-        assert found is not None
-        return found
+            rate = here if rate is None else b.where(count > end, rate, here)
+        assert rate is not None
+        return rate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -377,8 +377,8 @@ class ChainedScheduler:
     @property
     def _moving(self) -> MovesMomentum | None:
         """The last one that moves the momentum."""
-        found = [it for it in self.schedules if isinstance(it, MovesMomentum) and it.momentums is not None]
-        return found[-1] if found else None
+        moving = [it for it in self.schedules if isinstance(it, MovesMomentum) and it.momentums is not None]
+        return moving[-1] if moving else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -400,8 +400,8 @@ _NAME = "the_schedule_ends_after_{}_updates"
 
 def ended(message: str) -> int | None:
     """The number of updates in the table whose end an error of onnxruntime is about; `None` for any other error."""
-    found = re.search(_NAME.format(r"(\d+)"), message)
-    return None if found is None else int(found[1])
+    match = re.search(_NAME.format(r"(\d+)"), message)
+    return None if match is None else int(match[1])
 
 
 @dataclasses.dataclass(frozen=True)

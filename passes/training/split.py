@@ -112,11 +112,11 @@ class _Cut:
 
     def _around_cuts(self, sources: Iterable[ir.Value]) -> set[ir.Value]:
         """What depends on values by a way that does not lead through a recorded gradient."""
-        found = set(sources)
+        reached = set(sources)
         for node in self.model.graph:
-            if any(value in found and value not in self.names for value in operands(node)):
-                found.update(node.outputs)
-        return found
+            if any(value in reached and value not in self.names for value in operands(node)):
+                reached.update(node.outputs)
+        return reached
 
     def halves(self) -> Halves:
         """Sorts the outputs into halves, and builds these."""
@@ -191,17 +191,17 @@ class _Cut:
     def _update_half(self, outputs: Collection[str]) -> ir.Model:
         half = copy_model(self.model)
         names = Workspace.of(half).names
-        made = {value.name: value for node in half.graph for value in node.outputs}
+        results = {value.name: value for node in half.graph for value in node.outputs}
         shown = {value.name: value for value in half.graph.outputs}
         given = []
         for cut, name in self.names.items():
-            old, output = made[cut.name], shown[name]
+            old, output = results[cut.name], shown[name]
             value = ir.Value(name=name, type=output.type or old.type, shape=output.shape or old.shape)
             redirect(old, value)
             given.append(value)
         kept = [name for name in outputs if name not in self.names.values()]
         half.graph.inputs.extend(given)
-        for value in (*(made[cut.name] for cut in self.names), *(shown[name] for name in self.names.values())):
+        for value in (*(results[cut.name] for cut in self.names), *(shown[name] for name in self.names.values())):
             value.name = names.fresh(f"unread/{value.name}")
         _keep(half, kept, [str(value.name) for value in given] + self._written(kept))
         self._refuse_chance(half)

@@ -91,14 +91,14 @@ class TrainingStep:
         varying = self.dependents(data)
         factors = {value for value in needed(before) if value in varying and _is_floating(value)}
         cut = {*before, *self.gradients.values()}
-        found = factors - cut
+        bypassing = factors - cut
         for node in self.model.graph:
             # What is asked of a value is no gradient: its size, or whether it is finite.
-            if not std.Shape.matches(node) and any(value in found for value in operands(node)):
-                found.update(value for value in node.outputs if value not in cut and _is_floating(value))
+            if not std.Shape.matches(node) and any(value in bypassing for value in operands(node)):
+                bypassing.update(value for value in node.outputs if value not in cut and _is_floating(value))
         late = self.dependents(self.gradients.values())
         for pair in self.state.pairs:
-            if pair.output is not None and self.outputs[pair.output] in found & late:
+            if pair.output is not None and self.outputs[pair.output] in bypassing & late:
                 raise InvalidModelError(
                     f"{scope} '{pair.input}': new values must read no gradients but those among the outputs, got "
                     "one that reads what a gradient is computed from as well; edit the model before it is lowered or "
@@ -137,8 +137,8 @@ class TrainingStep:
 
     def complete_pair(self, pair: StatePair, after: Expr) -> None:
         """Gives a pair without an output its next value."""
-        made = self.add_pair(self.inputs[pair.input], after, pair.role)
-        whole = dataclasses.replace(pair, output=made.output)
+        completed = self.add_pair(self.inputs[pair.input], after, pair.role)
+        whole = dataclasses.replace(pair, output=completed.output)
         pairs = tuple(whole if old is pair else old for old in self.state.pairs[:-1])
         self.state = dataclasses.replace(self.state, pairs=pairs)
 
@@ -153,11 +153,11 @@ class TrainingStep:
 
     def dependents(self, sources: Iterable[ir.Value]) -> set[ir.Value]:
         """All values that are computed from the sources, which are among them."""
-        found = set(sources)
+        reached = set(sources)
         for node in self.model.graph:
-            if any(value in found for value in operands(node)):
-                found.update(node.outputs)
-        return found
+            if any(value in reached for value in operands(node)):
+                reached.update(node.outputs)
+        return reached
 
     def save(self) -> None:
         """Writes the state into the model's metadata."""
@@ -179,28 +179,28 @@ def zeros_of(value: ir.Value, dtype: ir.DataType) -> np.ndarray[Any, Any]:
 
 def needed(values: Iterable[ir.Value]) -> set[ir.Value]:
     """All values of the main graph that some of its values are computed from, these included."""
-    found: set[ir.Value] = set()
+    needed_values: set[ir.Value] = set()
     waiting = list(values)
     while waiting:
         value = waiting.pop()
-        if value in found:
+        if value in needed_values:
             continue
-        found.add(value)
+        needed_values.add(value)
         node = value.producer()
         if node is not None:
             waiting += operands(node)
-    return found
+    return needed_values
 
 
 def _is_computed_from(value: ir.Value, source: ir.Value) -> bool:
     """Whether a value of the main graph is computed from another one; near ones are found first."""
-    found, waiting = {value}, collections.deque([value])
-    while waiting and source not in found:
+    reached, waiting = {value}, collections.deque([value])
+    while waiting and source not in reached:
         node = waiting.popleft().producer()
-        new = [] if node is None else [operand for operand in operands(node) if operand not in found]
-        found.update(new)
+        new = [] if node is None else [operand for operand in operands(node) if operand not in reached]
+        reached.update(new)
         waiting += new
-    return source in found
+    return source in reached
 
 
 def source_of(value: ir.Value) -> ir.Value:

@@ -146,13 +146,13 @@ def bench(
 
 def _sizes(source: ir.Model, feeds: Mapping[str, Array]) -> dict[str, int]:
     """The sizes of feeds whose inputs leave them open, by name."""
-    found: dict[str, int] = {}
+    by_name: dict[str, int] = {}
     for value in source.graph.inputs:
         shape = np.shape(feeds.get(value.name or "", ()))
         for dim, size in zip(declared_shape(value) or (), shape, strict=False):
             if isinstance(dim, str):
-                found.setdefault(dim, size)
-    return found
+                by_name.setdefault(dim, size)
+    return by_name
 
 
 def _worker(

@@ -119,9 +119,9 @@ def _formed(source: ir.Model, made: FormedModel, sizes: Mapping[str, int] | None
 def _identity(model: ir.Model) -> bytes:
     """What equal graphs have in common; weights one by one, since no message may exceed 2 GB."""
     graph = as_proto(model).graph
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for weight in graph.initializer:
-        found.update(weight.SerializeToString(deterministic=True))
+        digest.update(weight.SerializeToString(deterministic=True))
     del graph.initializer[:]
-    found.update(graph.SerializeToString(deterministic=True))
-    return found.digest()
+    digest.update(graph.SerializeToString(deterministic=True))
+    return digest.digest()

@@ -134,8 +134,8 @@ class Measured(abc.ABC):
         A short one before them is not counted: others had the processor and its caches in between.
         """
         first = self._time()
-        found = [first] if first > _LONG_RUN else []
-        return found + [self._time() for _ in range(count - len(found))]
+        seconds = [first] if first > _LONG_RUN else []
+        return seconds + [self._time() for _ in range(count - len(seconds))]
 
     def _time(self) -> float:
         start = time.perf_counter()
@@ -216,8 +216,8 @@ class Worker:
         Raises:
             WorkerError: a run failed, or the process ended.
         """
-        found: list[float] = self.ask("times", count)
-        return found
+        seconds: list[float] = self.ask("times", count)
+        return seconds
 
     def _answer(self) -> Any:
         try:

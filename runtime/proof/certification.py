@@ -93,8 +93,8 @@ class _Pair:
         finite = np.isfinite(self.expected)
         if not np.array_equal(other[~finite], self.expected[~finite], equal_nan=True):
             return float("inf")
-        found = _largest(np.asarray(other[finite], np.float64) - self.expected[finite])
-        return found if np.isfinite(found) else float("inf")
+        distance = _largest(np.asarray(other[finite], np.float64) - self.expected[finite])
+        return distance if np.isfinite(distance) else float("inf")
 
     def magnitude(self) -> float:
         """The largest magnitude expected, of an update the largest change."""
@@ -151,8 +151,8 @@ def compare(
     differences, undecided = [], {}
     others = moved() if suspects else ()
     for (kind, name), pair in suspects.items():
-        known = [array for other in others if (array := other.get(kind, {}).get(name)) is not None]
-        apart = max(map(pair.apart, known), default=0.0)
+        arrays = [array for other in others if (array := other.get(kind, {}).get(name)) is not None]
+        apart = max(map(pair.apart, arrays), default=0.0)
         if pair.apart(pair.actual) > _TIMES * apart:
             absent = step.get(kind, {}).get(name) is None, framework[kind][name] is None
             differences.append(Difference(kind, name, _said(kind, pair, errors[kind][name], absent)))

@@ -305,10 +305,10 @@ def _next_to_original(
     atol: float,
 ) -> OutputRow:
     """A row out of tolerance, next to the original's own error."""
-    found = [results[row.name] for results in originals if row.name in results]
-    if row.verdict != OUT_OF_TOLERANCE or not found or any(result.shape != expected.shape for result in found):
+    arrays = [results[row.name] for results in originals if row.name in results]
+    if row.verdict != OUT_OF_TOLERANCE or not arrays or any(result.shape != expected.shape for result in arrays):
         return row
-    absolute, relative = map(max, zip(*(errors(result, expected) for result in found), strict=True))
+    absolute, relative = map(max, zip(*(errors(result, expected) for result in arrays), strict=True))
     explained = max(row.absolute.values()) <= margin * absolute + allowed(expected, rtol, atol)
     near = AS_NEAR if relative <= DECIDING else NOT_DECIDED
     return dataclasses.replace(row, original=relative, verdict=near if explained else row.verdict)

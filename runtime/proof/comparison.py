@@ -79,8 +79,8 @@ def tolerance(dtype: ir.DataType, precision: str | None = None) -> tuple[float, 
         dtype: the coarsest floating one of the model.
         precision: in which a provider computes, where one was asked for; what it does not know loses nothing.
     """
-    found = [dtype, *([_PRECISIONS[precision]] if precision in _PRECISIONS else [])]
-    return TOLERANCES[max(found, key=_COARSENESS.index)]
+    dtypes = [dtype, *([_PRECISIONS[precision]] if precision in _PRECISIONS else [])]
+    return TOLERANCES[max(dtypes, key=_COARSENESS.index)]
 
 
 def shape_or_dtype_fault(actual: Array, expected: Array, dtype: ir.DataType | None) -> str | None:

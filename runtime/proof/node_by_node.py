@@ -80,24 +80,24 @@ def first_disagreement(
         UnsupportedOpError: a node is neither standard nor has an oracle.
     """
     work = reference.prepared(model)
-    known = reference.values(model, feeds)
+    values = reference.values(model, feeds)
     facts = Facts.of(work)
     for node in _behind(work.graph, outputs):
         inner = [node, *(other for graph in subgraphs_of(node) for other in all_nodes(graph))]
         if any(draws(each, facts) for each in inner):
             continue
-        alone = _alone(work, node, known)
+        alone = _alone(work, node, values)
         if alone is None:
             continue
         single, given = alone
         try:
             runnable = single if definition_of(node) is None else lower(single)
-            found = departure(single, given, run(runnable, given))
+            distance = departure(single, given, run(runnable, given))
         except LstmLowerError:
             continue
-        if found is not None:
+        if distance is not None:
             reached = tuple(name for name in outputs if node in _behind(work.graph, {name}))
-            return Disagreement(node.op_type, node_label(node), *found, reached)
+            return Disagreement(node.op_type, node_label(node), *distance, reached)
     return None
 
 
@@ -160,15 +160,15 @@ def _distance(actual: Array, wanted: Array) -> Array:
 
 def _other_evaluations(model: ir.Model, feeds: Mapping[str, Any], *, moved: bool) -> list[dict[str, Any]]:
     """What rounding makes of a model: in its own dtypes, and from operands that differ in their last place."""
-    found = []
+    evaluations = []
     if coarsest_dtype(model) in (ir.DataType.FLOAT, ir.DataType.DOUBLE):
         # numpy adds up halves in halves, kernels in float32.
-        found.append(reference.evaluate(model, feeds, wide=False))
+        evaluations.append(reference.evaluate(model, feeds, wide=False))
     if moved:
         rng = np.random.default_rng(0)
         draws = [{name: _tensors_moved(value, rng) for name, value in feeds.items()} for _ in range(_DRAWS)]
-        found += [reference.evaluate(model, draw) for draw in draws]
-    return found
+        evaluations += [reference.evaluate(model, draw) for draw in draws]
+    return evaluations
 
 
 def _tensors_moved(value: Any, rng: np.random.Generator) -> Any:
@@ -178,12 +178,12 @@ def _tensors_moved(value: Any, rng: np.random.Generator) -> Any:
 def _behind(graph: ir.Graph, outputs: Collection[str]) -> list[ir.Node]:
     """The nodes that outputs depend on, in order."""
     needed = {value for value in graph.outputs if value.name in outputs}
-    found = []
+    readers = []
     for node in reversed(list(graph)):
         if needed.intersection(node.outputs):
-            found.append(node)
+            readers.append(node)
             needed.update(operands(node))
-    return found[::-1]
+    return readers[::-1]
 
 
 def _alone(model: ir.Model, node: ir.Node, values: Mapping[str, Any]) -> tuple[ir.Model, dict[str, Any]] | None:

@@ -61,8 +61,8 @@ def evaluate(model: ir.Model, feeds: Mapping[str, Array], *, wide: bool = True) 
         UnsupportedOpError: a node is neither standard nor has an oracle.
     """
     names = [str(value.name) for value in model.graph.outputs]
-    found = values(model, feeds, wide=wide)
-    return {name: found[name] for name in names}
+    results = values(model, feeds, wide=wide)
+    return {name: results[name] for name in names}
 
 
 def values(model: ir.Model, feeds: Mapping[str, Array], *, wide: bool = True) -> dict[str, Any]:
@@ -234,12 +234,12 @@ class _OracleOp(onnx.reference.op_run.OpRun):
     def _attributes(self) -> dict[str, Any]:
         """The node's attributes; what it leaves out has TensorFlow's default in the oracle too."""
         attributes = {}
-        known = {attribute.name: attribute for attribute in self.definition.attributes}
+        declared = {attribute.name: attribute for attribute in self.definition.attributes}
         for proto in self.onnx_node.attribute:
-            if proto.name in known:
+            if proto.name in declared:
                 value = onnx.helper.get_attribute_value(proto)
                 value = value.decode() if isinstance(value, bytes) else value
-                attributes[proto.name] = bool(value) if known[proto.name].type is bool else value
+                attributes[proto.name] = bool(value) if declared[proto.name].type is bool else value
         return attributes
 
 

@@ -108,8 +108,8 @@ class Conv(onnx.reference.op_run.OpRun):
         for tap, places in _taps(kernel, counts, steps, gaps):
             met = padded[(slice(None), slice(None), *places)].reshape(len(x), groups, w.shape[1], -1)
             total += filters[(..., *tap)] @ met
-        found = total.reshape(len(x), w.shape[0], *counts)
-        return (_with_bias(found, b),)
+        result = total.reshape(len(x), w.shape[0], *counts)
+        return (_with_bias(result, b),)
 
 
 class ConvTranspose(onnx.reference.op_run.OpRun):
@@ -158,8 +158,8 @@ class ConvTranspose(onnx.reference.op_run.OpRun):
             part = filters[(..., *tap)].swapaxes(1, 2) @ split
             total[(slice(None), slice(None), *places)] += part.reshape(len(x), channels, *image)
         inner = tuple(slice(head, head + size) for head, size in zip(before, asked, strict=True))
-        found = total[(slice(None), slice(None), *inner)]
-        return (_with_bias(found, b),)
+        result = total[(slice(None), slice(None), *inner)]
+        return (_with_bias(result, b),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -289,13 +289,13 @@ class ScatterElements(onnx.reference.op_run.OpRun):
     def _run(
         self, data: Array, indices: Array, updates: Array, *, axis: int | None = None, reduction: str | None = None
     ) -> tuple[Array]:
-        places, found = _places(indices, axis), data.copy()
+        places, result = _places(indices, axis), data.copy()
         if reduction in (None, "none"):
-            found[places] = updates
+            result[places] = updates
         else:
             ufuncs = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
-            ufuncs[reduction].at(found, places, updates)
-        return (found,)
+            ufuncs[reduction].at(result, places, updates)
+        return (result,)
 
 
 def _places(indices: Array, axis: int | None) -> tuple[Array, ...]:
@@ -337,8 +337,8 @@ class BatchNormalization(onnx.reference.ops.op_batch_normalization.BatchNormaliz
 
     def _run(self, *operands: Array, training_mode: int | None = None, **numbers: float) -> tuple[Array, ...]:
         given = {**numbers, "training_mode": training_mode or 0}
-        found: tuple[Array, ...] = super()._run(*operands, **given)  # type: ignore[no-untyped-call]
-        return found
+        result: tuple[Array, ...] = super()._run(*operands, **given)  # type: ignore[no-untyped-call]
+        return result
 
 
 class BitCast(onnx.reference.op_run.OpRun):
@@ -348,8 +348,8 @@ class BitCast(onnx.reference.op_run.OpRun):
 
     def _run(self, x: Array, to: int, narrow: int | None = None) -> tuple[Array]:
         kept = x if narrow is None else x.astype(tensor_dtype_to_np_dtype(narrow))
-        found = kept.view(tensor_dtype_to_np_dtype(to))
-        return (found.astype(np.float64) if narrow is not None and found.dtype.kind == "f" else found,)
+        result = kept.view(tensor_dtype_to_np_dtype(to))
+        return (result.astype(np.float64) if narrow is not None and result.dtype.kind == "f" else result,)
 
 
 class DequantizeLinear(onnx.reference.op_run.OpRun):
@@ -368,9 +368,9 @@ class DequantizeLinear(onnx.reference.op_run.OpRun):
     ) -> tuple[Array]:
         place = (1 if axis is None else axis, block_size or 0)
         zero = 0 if zero_point is None else reshape_input(zero_point, x.shape, *place).astype(np.float64)
-        found = (x.astype(np.float64) - zero) * reshape_input(scale, x.shape, *place)
+        result = (x.astype(np.float64) - zero) * reshape_input(scale, x.shape, *place)
         kept = not output_dtype or scale.dtype == np.float64
-        return (found.astype(scale.dtype if kept else tensor_dtype_to_np_dtype(output_dtype or 0)),)
+        return (result.astype(scale.dtype if kept else tensor_dtype_to_np_dtype(output_dtype or 0)),)
 
 
 class Erf(onnx.reference.ops.op_erf.Erf):
@@ -447,8 +447,8 @@ class LayerNormalization(onnx.reference.ops.op_layer_normalization.LayerNormaliz
     op_domain = ""
 
     def _run(self, *operands: Array, **given: Any) -> tuple[Array, ...]:
-        found: tuple[Array, ...] = super()._run(*operands, **{**given, "stash_type": _ACCEPTED_STASH})  # type: ignore[no-untyped-call]
-        return found
+        result: tuple[Array, ...] = super()._run(*operands, **{**given, "stash_type": _ACCEPTED_STASH})  # type: ignore[no-untyped-call]
+        return result
 
 
 class Loop(onnx.reference.ops.op_loop.Loop):
@@ -536,10 +536,10 @@ class Pad(onnx.reference.ops.op_pad.Pad_18):
         cut = [slice(None)] * data.ndim
         for place, before, after in zip(places, pads[: len(places)], pads[len(places) :], strict=True):
             cut[place] = slice(max(-before, 0), data.shape[place] - max(-after, 0))
-        found: tuple[Array] = super()._run(  # type: ignore[no-untyped-call]
+        result: tuple[Array] = super()._run(  # type: ignore[no-untyped-call]
             data[tuple(cut)], np.maximum(pads, 0), constant_value, axes, mode=mode
         )
-        return found
+        return result
 
 
 class RMSNormalization(onnx.reference.ops.op_rms_normalization.RMSNormalization):
@@ -548,8 +548,8 @@ class RMSNormalization(onnx.reference.ops.op_rms_normalization.RMSNormalization)
     op_domain = ""
 
     def _run(self, *operands: Array, **given: Any) -> tuple[Array]:
-        found: tuple[Array] = super()._run(*operands, **{**given, "stash_type": _ACCEPTED_STASH})  # type: ignore[no-untyped-call]
-        return found
+        result: tuple[Array] = super()._run(*operands, **{**given, "stash_type": _ACCEPTED_STASH})  # type: ignore[no-untyped-call]
+        return result
 
 
 class Resize(onnx.reference.ops.op_resize.Resize):
@@ -563,8 +563,8 @@ class Resize(onnx.reference.ops.op_resize.Resize):
             axes = range(x.ndim) if given.get("axes") is None else given["axes"]
             resized = np.array([x.shape[axis] for axis in axes])
             scales, sizes = None, np.floor(resized * scales).astype(np.int64)
-        found: tuple[Array] = super()._run(x, roi, scales, sizes, **given)
-        return found
+        result: tuple[Array] = super()._run(x, roi, scales, sizes, **given)
+        return result
 
 
 class RoiAlign(onnx.reference.ops.op_roi_align.RoiAlign):
@@ -575,8 +575,8 @@ class RoiAlign(onnx.reference.ops.op_roi_align.RoiAlign):
     def _run(self, *operands: Array, coordinate_transformation_mode: str | None = None, **given: Any) -> tuple[Array]:
         shifts = self.run_params["opsets"][""] >= _SHIFTED_REGIONS
         mode = coordinate_transformation_mode if shifts else "output_half_pixel"
-        found: tuple[Array] = super()._run(*operands, **{**given, "coordinate_transformation_mode": mode})  # type: ignore[no-untyped-call]
-        return found
+        result: tuple[Array] = super()._run(*operands, **{**given, "coordinate_transformation_mode": mode})  # type: ignore[no-untyped-call]
+        return result
 
 
 class Shape(onnx.reference.op_run.OpRun):
@@ -616,8 +616,8 @@ class STFT(onnx.reference.ops.op_stft.STFT):
 
     def _run(self, x: Array, *operands: Array, **given: Any) -> tuple[Array]:
         x = x[..., np.newaxis] if x.ndim == _REAL_SIGNALS else x
-        found: tuple[Array] = super()._run(x, *operands, **given)  # type: ignore[no-untyped-call]
-        return found
+        result: tuple[Array] = super()._run(x, *operands, **given)  # type: ignore[no-untyped-call]
+        return result
 
 
 class Softsign(onnx.reference.op_run.OpRun):
@@ -635,12 +635,12 @@ class Unique(onnx.reference.op_run.OpRun):
     op_domain = ""
 
     def _run(self, x: Array, axis: int | None = None, sorted: int | None = None) -> tuple[Array, ...]:  # noqa: A002 (ONNX's name)
-        found, first, inverse, counts = np.unique(
+        result, first, inverse, counts = np.unique(
             x, return_index=True, return_inverse=True, return_counts=True, axis=axis
         )
         order = np.arange(len(first)) if sorted is None or sorted else np.argsort(first)
         places = np.argsort(order)[inverse.ravel()]
-        results = (np.take(found, order, axis or 0), first[order], places, counts[order])
+        results = (np.take(result, order, axis or 0), first[order], places, counts[order])
         return results[: len(self.onnx_node.output)]
 
 

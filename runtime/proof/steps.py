@@ -68,15 +68,15 @@ def start_values(model: ir.Model, seed: int = 0) -> dict[str, Array]:
     Those that the model does not have are random.
     """
     inputs = {value.name: value for value in model.graph.inputs}
-    found = {}
+    values = {}
     for number, pair in enumerate(training_state.read(model).pairs):
         value = inputs[pair.input]
         if value.const_value is None:
             assert value.dtype is not None
             shape = tuple(dim if isinstance(dim, int) else 1 for dim in declared_shape(value) or ())
             drawn = random_state(pair, shape, value.dtype, np.random.default_rng([seed, number]))
-        found[pair.variable or pair.input] = drawn if value.const_value is None else value.const_value.numpy()
-    return found
+        values[pair.variable or pair.input] = drawn if value.const_value is None else value.const_value.numpy()
+    return values
 
 
 def run(session: Session, model: ir.Model, feeds: Mapping[str, Array], start: Mapping[str, Array], count: int) -> Runs:
@@ -147,8 +147,8 @@ class _Sides:
 
 def _all(runs: Runs) -> _Arrays:
     first_outputs, first_variables = runs[0]
-    found = {("output", name): [np.asarray(outputs[name]) for outputs, _ in runs] for name in first_outputs}
-    return found | {("variable", name): [np.asarray(state[name]) for _, state in runs] for name in first_variables}
+    series = {("output", name): [np.asarray(outputs[name]) for outputs, _ in runs] for name in first_outputs}
+    return series | {("variable", name): [np.asarray(state[name]) for _, state in runs] for name in first_variables}
 
 
 def _row(key: _Key, sides: _Sides, count: int) -> StepRow:

@@ -121,10 +121,10 @@ def export_training(
     for model in lowered.values():
         parts.compare_sizes(model)
     # Whenever the process ends, a folder with a description is whole.
-    with atomic_files(folder, first=manifest.NAME, gone=former) as made:
+    with atomic_files(folder, first=manifest.NAME, gone=former) as written:
         for file, model in lowered.items():
-            save(model, made / manifest.file_name(file), external_data=external_data, check=check_loadable)
-        manifest.write(manifest.describe(parts.step, parts.rate, lowered, made, totals), made)
+            save(model, written / manifest.file_name(file), external_data=external_data, check=check_loadable)
+        manifest.write(manifest.describe(parts.step, parts.rate, lowered, written, totals), written)
     return folder
 
 
@@ -209,14 +209,14 @@ class _Parts:
         """
         left_out = "eval' and 'predict"
         try:
-            found = evaluation_of(self.step)
-            check_unmoving(found)
+            evaluated = evaluation_of(self.step)
+            check_unmoving(evaluated)
             left_out = "predict"
             if "predict" in wanted:
-                prediction_of(found)
+                prediction_of(evaluated)
         except (InvalidModelError, UnsupportedOpError) as error:
             raise type(error)(f"{error}; files without '{left_out}' exports the rest") from error
-        return found
+        return evaluated
 
     def fill(self, prediction: ir.Model) -> None:
         """Puts the values of the state into a model in place of inputs."""

@@ -49,9 +49,11 @@ def differences(then: object, now: Mapping[str, str]) -> str:
         then: what a checkpoint recorded, if it did.
         now: what there is.
     """
-    known: Mapping[Any, Any] = then if isinstance(then, Mapping) else {}
+    recorded: Mapping[Any, Any] = then if isinstance(then, Mapping) else {}
     return ", ".join(
-        f"{what} ({known[what]} then, {value} now)" for what, value in now.items() if known.get(what, value) != value
+        f"{what} ({recorded[what]} then, {value} now)"
+        for what, value in now.items()
+        if recorded.get(what, value) != value
     )
 
 

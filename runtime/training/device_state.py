@@ -172,9 +172,9 @@ class Bindings:
 
     def fetched(self, binding: ort.IOBinding, names: Sequence[str]) -> dict[str, Array]:
         """Copies of the outputs that a run has fetched."""
-        made = binding.get_outputs()
+        outputs = binding.get_outputs()
         # Outputs come in the order of binding, those of the state and the loss first.
-        return dict(zip(names, (host_copy(value) for value in made[len(made) - len(names) :]), strict=True))
+        return dict(zip(names, (host_copy(value) for value in outputs[len(outputs) - len(names) :]), strict=True))
 
     def of(self, fetched: tuple[str, ...]) -> tuple[ort.IOBinding, ort.IOBinding]:
         """The bindings of both turns for a choice of outputs."""
@@ -182,8 +182,8 @@ class Bindings:
             unknown = [name for name in fetched if name not in self._session.outputs]
             if unknown:
                 raise InvalidInputError(f"output '{unknown[0]}' must be one of {list(self._session.outputs)}")
-            made = (self._session.ort.io_binding(), self._session.ort.io_binding())
-            for turn, binding in enumerate(made):
+            pair = (self._session.ort.io_binding(), self._session.ort.io_binding())
+            for turn, binding in enumerate(pair):
                 self._state.bind(binding, turn)
                 for name, (_, value) in self._feeds.items():
                     binding.bind_ortvalue_input(name, value)
@@ -192,7 +192,7 @@ class Bindings:
                 if self._captured:
                     for name in fetched:
                         binding.bind_ortvalue_output(name, self._buffer_of(name))
-            self._bindings[fetched] = made
+            self._bindings[fetched] = pair
         return self._bindings[fetched]
 
     def _buffer_of(self, output: str) -> ort.OrtValue:

@@ -179,7 +179,7 @@ class _Flags:
 
     def _add(self, graph: ir.Graph) -> dict[ir.Value, tuple[ir.Value, ir.Value]]:
         """Adds flags to a graph, and those of the bodies in it to the loops' results."""
-        found: dict[ir.Value, tuple[ir.Value, ir.Value]] = {}
+        flags: dict[ir.Value, tuple[ir.Value, ir.Value]] = {}
         values, nodes = list(_values(graph)), list(graph)
         b = Builder(self._space, graph, scope="finite")
         for node in nodes:
@@ -194,7 +194,7 @@ class _Flags:
                     node.resize_outputs(len(node.outputs) + 1)
                     node.outputs[-1].name = self._space.names.fresh("flag")
                     outer.append(node.outputs[-1])
-                found[value] = (outer[0], outer[1])
+                flags[value] = (outer[0], outer[1])
             _say_defaults(node, 2 * len(inner))
         for value in values:
             dtype = self._space.facts.dtype(value)
@@ -203,9 +203,9 @@ class _Flags:
             x = b.wrap(value)
             if dtype not in (FLOAT, ir.DataType.DOUBLE):
                 x = x.cast(FLOAT)
-            found[value] = (_sum(x * 0.0).value, _sum(b.op(std.IsNaN, x).cast(FLOAT)).value)
+            flags[value] = (_sum(x * 0.0).value, _sum(b.op(std.IsNaN, x).cast(FLOAT)).value)
         graph.sort()
-        return found
+        return flags
 
 
 def _sum(x: Expr) -> Expr:
@@ -260,14 +260,14 @@ def _found(flags: _Flags, graph: ir.Graph, ends: Sequence[ir.Value], steps: tupl
 
 def _path(flags: _Flags, ends: Sequence[ir.Value], steps: tuple[int, ...]) -> set[ir.Value]:
     """Values that are not finite and that lead to the ends through others like them."""
-    found: set[ir.Value] = set()
+    path: set[ir.Value] = set()
     waiting = list(ends)
     while waiting:
         value = waiting.pop()
-        if value in found or flags.state(value, steps) is None:
+        if value in path or flags.state(value, steps) is None:
             continue
-        found.add(value)
+        path.add(value)
         node = value.producer()
         if node is not None:
             waiting += operands(node)
-    return found
+    return path

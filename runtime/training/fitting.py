@@ -386,11 +386,11 @@ class Fit:
         }
 
     def _resume(self, run: Run) -> bool:
-        found = run.found()
-        if found is None:
+        earlier = run.found()
+        if earlier is None:
             return False
         # What says best why the run cannot go on is looked at first.
-        path, notes = found
+        path, notes = earlier
         for name, value in self._same().items():
             if notes.get(name) != value:
                 raise InvalidInputError(

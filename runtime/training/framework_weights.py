@@ -130,10 +130,10 @@ class ModuleHoldings:
         """The module's names of each of its values that are state; `None` for a step that is made of no module."""
         if self._held is None:
             return None
-        found: dict[str, list[str]] = {}
+        names: dict[str, list[str]] = {}
         for name, source in self._held.states.items():
-            found.setdefault(source, []).append(name)
-        return list(found.values())
+            names.setdefault(source, []).append(name)
+        return list(names.values())
 
     def beside(self, state: Mapping[str, Array]) -> dict[str, Array]:
         """What a state dict holds beside the state: further names of tied weights, and what no step changes.
@@ -143,8 +143,8 @@ class ModuleHoldings:
         """
         if self._held is None:
             return {}
-        found = {name: state[source].copy() for name, source in self._held.states.items() if name not in state}
-        return found | {name: self._constant(source) for name, source in self._held.constants.items()}
+        tied = {name: state[source].copy() for name, source in self._held.states.items() if name not in state}
+        return tied | {name: self._constant(source) for name, source in self._held.constants.items()}
 
     def weights(self, state: Mapping[str, Array]) -> dict[str, Array]:
         """The module's state dict, complex numbers as such.
@@ -153,10 +153,10 @@ class ModuleHoldings:
             state: by input.
         """
         assert self._held is not None
-        found = self.beside(state) | {name: state[source] for name, source in self._held.states.items()}
+        values = self.beside(state) | {name: state[source] for name, source in self._held.states.items()}
         for name in self._held.pairs:
-            found[name] = found[name][..., 0] + 1j * found[name][..., 1]
-        return {name: found[name] for name in (*self._held.states, *self._held.constants)}
+            values[name] = values[name][..., 0] + 1j * values[name][..., 1]
+        return {name: values[name] for name in (*self._held.states, *self._held.constants)}
 
     def state_of(self, values: Mapping[str, Any], inputs: Collection[str]) -> dict[str, Any]:
         """The values of the state among those of a state dict.
@@ -201,11 +201,11 @@ class ModuleHoldings:
         """
         assert self._held is not None
         own = {*self._held.states, *self._held.constants} & set(weights)
-        found = {name: weights[name] for name in own}
+        values = {name: weights[name] for name in own}
         for name in own & set(self._held.pairs):
-            found[name] = np.stack([found[name].real, found[name].imag], -1)
-        tied = {source: found[name] for name, source in self._held.states.items() if name in found}
-        return tied | found
+            values[name] = np.stack([values[name].real, values[name].imag], -1)
+        tied = {source: values[name] for name, source in self._held.states.items() if name in values}
+        return tied | values
 
     def _fitting(self, name: str, source: str, value: Any) -> Array:
         present = self._constant(source)
@@ -238,12 +238,12 @@ def names_of(step: ir.Model, state: TrainingState) -> dict[str, str]:
     if own := recorded(step):
         return {pair.input: _name(pair) for pair in state.pairs if pair.variable in own}
     read = {str(value.name) for value in evaluation_of(step).graph.inputs}
-    found = {pair.input: _name(pair) for pair in state.pairs if pair.role == "weight" or pair.input in read}
-    layers = {_scope(_name(pair)) for pair in state.pairs if pair.role == "slot" and pair.input in found} - {""}
+    names = {pair.input: _name(pair) for pair in state.pairs if pair.role == "weight" or pair.input in read}
+    layers = {_scope(_name(pair)) for pair in state.pairs if pair.role == "slot" and pair.input in names} - {""}
     for pair in state.pairs:
         if pair.role == "counter" and _scope(_name(pair)) in layers:
-            found[pair.input] = _name(pair)
-    return found
+            names[pair.input] = _name(pair)
+    return names
 
 
 def recorded(step: ir.Model) -> frozenset[str]:
@@ -319,25 +319,25 @@ def copy_into_keras(model: Any, values: Mapping[str, Array], names: Collection[s
         raise InvalidInputError(f"to_keras requires a built model of Keras 3 or tf-keras with weights, got {model!r}")
     # tf-keras has names where Keras 3 has paths.
     paths = [str(getattr(variable, "path", variable.name.removesuffix(":0"))) for variable in variables]
-    known = list(dict.fromkeys([*values, *names]))
-    sources = _matched(_numbered(paths), known)
-    found = [(variable, source) for variable, source in zip(variables, sources, strict=True) if source in values]
-    for variable, source in found:
+    expected = list(dict.fromkeys([*values, *names]))
+    sources = _matched(_numbered(paths), expected)
+    pairs = [(variable, source) for variable, source in zip(variables, sources, strict=True) if source in values]
+    for variable, source in pairs:
         if tuple(variable.shape) != values[source].shape:
             raise InvalidInputError(
                 f"model requires '{source}' of shape {list(values[source].shape)}, got {list(variable.shape)}"
             )
-    for variable, source in found:
+    for variable, source in pairs:
         variable.assign(values[source])
 
 
 def _numbered(paths: Sequence[str]) -> list[str]:
     """Paths, numbered where several are the same, as `ll.from_keras` numbers them."""
-    found: dict[str, None] = {}
+    numbered: dict[str, None] = {}
     for path in paths:
         candidates = itertools.chain([path], (f"{path}_{number}" for number in itertools.count(1)))
-        found[next(name for name in candidates if name not in found)] = None
-    return list(found)
+        numbered[next(name for name in candidates if name not in numbered)] = None
+    return list(numbered)
 
 
 def _matched(paths: Sequence[str], known: Sequence[str]) -> list[str]:
@@ -353,7 +353,7 @@ def _matched(paths: Sequence[str], known: Sequence[str]) -> list[str]:
     if set(paths) == set(known):
         return list(paths)
     for here, there in itertools.product((_by_kind(paths), _by_kind(paths, 1)), (_by_kind(known), _by_kind(known, 1))):
-        if {kind: len(found) for kind, found in here.items()} == {kind: len(found) for kind, found in there.items()}:
+        if {kind: len(same) for kind, same in here.items()} == {kind: len(same) for kind, same in there.items()}:
             matches = {path: name for kind in here for path, name in zip(here[kind], there[kind], strict=True)}
             return [matches[path] for path in paths]
     raise InvalidInputError(f"model requires the variables {some(sorted(known), 12)}, got {some(sorted(paths), 12)}")
@@ -374,7 +374,7 @@ def _by_kind(paths: Sequence[str], dropped: int = 0) -> dict[str, list[str]]:
     kinds: dict[str, list[str]] = {}
     for path in paths:
         kinds.setdefault(_NUMBER.sub("", "/".join(path.split("/")[dropped:])), []).append(path)
-    return {kind: sorted(found, key=_numbers) for kind, found in kinds.items()}
+    return {kind: sorted(same, key=_numbers) for kind, same in kinds.items()}
 
 
 def _numbers(path: str) -> list[int]:

@@ -631,7 +631,7 @@ def summary(
 def _readers(graph: ir.Graph, names: Sequence[str]) -> dict[str, str]:
     """Name of an input -> the operator that first does more with its elements than move or cast them."""
     places = {node: place for place, node in enumerate(all_nodes(graph))}
-    found = {}
+    readers = {}
     for value in (value for value in graph.inputs if value.name in names):
         name, reader = str(value.name), None
         while uses := value.uses():
@@ -639,8 +639,8 @@ def _readers(graph: ir.Graph, names: Sequence[str]) -> dict[str, str]:
             if not any(kind.matches(reader) for kind in _CARRYING):
                 break
             value = reader.outputs[0]
-        found[name] = "nothing" if reader is None else reader.op_type
-    return found
+        readers[name] = "nothing" if reader is None else reader.op_type
+    return readers
 
 
 def _bytes(arrays: Iterable[Any]) -> str:

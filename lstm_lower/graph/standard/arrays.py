@@ -71,9 +71,9 @@ class Squeeze(Moving):
         shape = self.shape()
         if shape is None or not all(isinstance(dim, int) for dim in shape):
             return None
-        found = tuple(axis for axis, dim in enumerate(shape) if dim == 1)
+        single = tuple(axis for axis, dim in enumerate(shape) if dim == 1)
         # An empty list of axes is all or none of these, as the runtime likes it.
-        return None if found and self.says(1, "axes") else found
+        return None if single and self.says(1, "axes") else single
 
 
 class Unsqueeze(Moving):
@@ -287,8 +287,8 @@ class ConstantOfShape(Standard):
     @property
     def fill(self) -> ir.TensorProtocol | None:
         """The one value with its dtype; `None` for zeros of float32."""
-        found: ir.TensorProtocol | None = self.attribute("value", None)
-        return found
+        tensor: ir.TensorProtocol | None = self.attribute("value", None)
+        return tensor
 
 
 class NonZero(Standard):

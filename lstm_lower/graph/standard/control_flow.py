@@ -68,8 +68,8 @@ class Loop(Repeated):
         again: ir.Value | None = self.body.outputs[0]
         while (node := again.producer() if again is not None else None) is not None and Identity.matches(node):
             again = node.inputs[0]
-        known = self.facts.constant(again)
-        return again is self.body.inputs[1] or (known is not None and bool(known.all()))
+        constant = self.facts.constant(again)
+        return again is self.body.inputs[1] or (constant is not None and bool(constant.all()))
 
 
 class Scan(Repeated):
@@ -101,8 +101,8 @@ class Scan(Repeated):
         return self._each("scan_output_directions", len(self.body.outputs) - self.states)
 
     def _each(self, name: str, count: int) -> tuple[int, ...]:
-        found = self.attribute(name, None)
-        return (0,) * count if found is None else tuple(int(x) for x in found)
+        stated = self.attribute(name, None)
+        return (0,) * count if stated is None else tuple(int(x) for x in stated)
 
 
 class SequenceMap(Repeated): ...

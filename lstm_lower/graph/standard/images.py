@@ -30,8 +30,8 @@ class Windowed(Spatial, abstract=True):
     @property
     def kernel(self) -> tuple[int, ...] | None:
         """The window's sizes; `None` where they are not known."""
-        found = self.attribute("kernel_shape", None)
-        return None if found is None else tuple(found)
+        sizes = self.attribute("kernel_shape", None)
+        return None if sizes is None else tuple(sizes)
 
     @property
     def strides(self) -> tuple[int, ...] | None:
@@ -46,11 +46,11 @@ class Windowed(Spatial, abstract=True):
     @property
     def pads(self) -> tuple[tuple[int, int], ...] | None:
         """The elements before and after each axis, where `auto_pad` does not tell them."""
-        found, count = self.attribute("pads", None), self.dimensions
-        if found is None:
+        stated, count = self.attribute("pads", None), self.dimensions
+        if stated is None:
             return None if count is None else ((0, 0),) * count
-        half = len(found) // 2
-        return tuple(zip(found[:half], found[half:], strict=True))
+        half = len(stated) // 2
+        return tuple(zip(stated[:half], stated[half:], strict=True))
 
     @property
     def auto_pad(self) -> str:
@@ -76,9 +76,9 @@ class Windowed(Spatial, abstract=True):
         return self.auto_pad.startswith("SAME")
 
     def _each(self, name: str, default: int) -> tuple[int, ...] | None:
-        found, count = self.attribute(name, None), self.dimensions
-        if found is not None:
-            return tuple(found)
+        stated, count = self.attribute(name, None), self.dimensions
+        if stated is not None:
+            return tuple(stated)
         return None if count is None else (default,) * count
 
 
@@ -107,8 +107,8 @@ class Filtering(Windowed, abstract=True):
         given, weights = super().kernel, self.shape(1)
         if given is not None or weights is None:
             return given
-        found = tuple(size for size in weights[2:] if isinstance(size, int))
-        return found if len(found) == len(weights) - 2 else None
+        sizes = tuple(size for size in weights[2:] if isinstance(size, int))
+        return sizes if len(sizes) == len(weights) - 2 else None
 
 
 class Conv(Filtering): ...

@@ -49,8 +49,8 @@ class Einsum(Standard):
         if len(ranks) == len(terms):
             told = [None if "." in term else len(term) for term in terms]
             ranks = [own if rank is None else rank for rank, own in zip(ranks, told, strict=True)]
-        known = [rank for rank in ranks if rank is not None]
-        return Equation.of(written, known) if len(known) == len(ranks) else None
+        closed = [rank for rank in ranks if rank is not None]
+        return Equation.of(written, closed) if len(closed) == len(ranks) else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -281,7 +281,7 @@ class Recurrent(Standard, abstract=True):
             raise self._fault("activations", f"{each * directions} functions", len(names))
         # Only functions that take a value use one up.
         values = {key: iter(self.attribute(f"activation_{key}", ())) for key in ("alpha", "beta")}
-        found = []
+        chosen = []
         for name in names:
             if name not in _ALPHA and name not in _WITHOUT_VALUES:
                 raise self._fault("activations", f"functions among {sorted({*_ALPHA, *_WITHOUT_VALUES})}", name)
@@ -291,8 +291,8 @@ class Recurrent(Standard, abstract=True):
                 if value is None:
                     raise self._fault(f"activation_{key}", f"a value for {name}, which has no default", "none")
                 taken[key] = value
-            found.append(Activation(name, **taken))
-        return tuple(tuple(found[start : start + each]) for start in range(0, len(found), each))
+            chosen.append(Activation(name, **taken))
+        return tuple(tuple(chosen[start : start + each]) for start in range(0, len(chosen), each))
 
     def _fault(self, attribute: str, what: str, got: object) -> InvalidModelError:
         return InvalidModelError(requires(self.op_type, self.node.name, attribute, what, got))

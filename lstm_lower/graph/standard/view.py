@@ -162,9 +162,9 @@ class Standard:
 
     def attribute(self, name: str, default: Any) -> Any:
         """An attribute's value, or the default where the node omits it, rounded to float32 as in a node."""
-        found = self.node.attributes.get(name)
-        if found is not None:
-            return found.value
+        attribute = self.node.attributes.get(name)
+        if attribute is not None:
+            return attribute.value
         return float(np.float32(default)) if isinstance(default, float) else default
 
     def dtype(self, index: int = 0) -> ir.DataType | None:
@@ -203,8 +203,8 @@ class Standard:
         given = self.node.attributes.get(name)
         if given is not None:
             return tuple(given.value)
-        found = self.constant(index)
-        return None if found is None else tuple(int(x) for x in found.reshape(-1))
+        array = self.constant(index)
+        return None if array is None else tuple(int(x) for x in array.reshape(-1))
 
     def known_rank(self, index: int = 0) -> int:
         """The rank of an operand, for a gradient that cannot be written without.
@@ -274,9 +274,9 @@ def all_counted(axes: tuple[int, ...] | None, rank: int | None) -> tuple[int, ..
     """Axes counted from the front; `None` when one of them is not known."""
     if axes is None:
         return None
-    found = [counted(axis, rank) for axis in axes]
-    known = tuple(axis for axis in found if axis is not None)
-    return known if len(known) == len(axes) else None
+    axes_or_none = [counted(axis, rank) for axis in axes]
+    from_front = tuple(axis for axis in axes_or_none if axis is not None)
+    return from_front if len(from_front) == len(axes) else None
 
 
 class Facet(Generic[R]):

@@ -86,11 +86,11 @@ class Module:
         self.held.check_numbers()
         plain = any(not isinstance(value, ort.OrtValue) for value in user_inputs)
         values = [value.numpy() if isinstance(value, ort.OrtValue) else value for value in user_inputs]
-        found = graph.session.run(dict(zip(graph.inputs, values, strict=True)) | self._feeds(graph))
+        outputs = graph.session.run(dict(zip(graph.inputs, values, strict=True)) | self._feeds(graph))
         if self.training:
-            self._keep(found)
+            self._keep(outputs)
             self._accumulates = True
-        results = [found[name] for name in graph.outputs]
+        results = [outputs[name] for name in graph.outputs]
         if not plain:
             results = [ort.OrtValue.ortvalue_from_numpy(np.asarray(value)) for value in results]
         return results[0] if len(results) == 1 else tuple(results)
@@ -276,10 +276,10 @@ class _Graph:
         self.initial = {
             name: value.numpy() for name, value in training_state.initial_values(model).items() if name in self.layers
         }
-        known = {LAZY_RESET, *(pair.input for pair in state.pairs)}
-        made = {pair.output for pair in state.pairs}
-        self.inputs = [str(value.name) for value in model.graph.inputs if value.name not in known]
-        self.outputs = [str(value.name) for value in model.graph.outputs if value.name not in made]
+        own_inputs = {LAZY_RESET, *(pair.input for pair in state.pairs)}
+        own_outputs = {pair.output for pair in state.pairs}
+        self.inputs = [str(value.name) for value in model.graph.inputs if value.name not in own_inputs]
+        self.outputs = [str(value.name) for value in model.graph.outputs if value.name not in own_outputs]
 
 
 def _providers(device: str) -> Any:

@@ -37,8 +37,8 @@ class Optimizer:
         self._held = module.held
         self._session = Session(path, session_options=module.session_options)
         inputs, outputs = self._session.inputs, self._session.outputs
-        known = (LEARNING_RATE, STEP, PARAMETERS, GRADIENTS)
-        slots = [name for name in inputs if name not in known]
+        own = (LEARNING_RATE, STEP, PARAMETERS, GRADIENTS)
+        slots = [name for name in inputs if name not in own]
         changed = [PARAMETERS + _SUFFIX, *(name + _SUFFIX for name in slots)]
         # Clipping leaves clipped gradients behind.
         clipped = [GRADIENTS + _SUFFIX] if GRADIENTS + _SUFFIX in outputs else []

@@ -81,10 +81,10 @@ class StreamSource:
     def _begin(self, epoch: int) -> Iterator[Any]:
         data = self._data
         if callable(data):
-            made = data(epoch) if _takes_an_epoch(data) else data()
-            if not isinstance(made, Iterable):
-                raise InvalidInputError(f"data requires a function that returns batches, got {type(made).__name__}")
-            return iter(made)
+            batches = data(epoch) if _takes_an_epoch(data) else data()
+            if not isinstance(batches, Iterable):
+                raise InvalidInputError(f"data requires a function that returns batches, got {type(batches).__name__}")
+            return iter(batches)
         self.check_epochs(1)
         self._left -= 1
         return iter(data)

@@ -150,15 +150,15 @@ class Table:
 
     def lengths(self, names: Mapping[str, Any]) -> Array:
         """The length of each sample, of the longest of its sequences among some inputs."""
-        found = np.zeros(self.count, np.int64)
+        counts = np.zeros(self.count, np.int64)
         for name in names:
             column = self.columns[name]
             if isinstance(column, Ragged):
-                found = np.maximum(found, column.lengths)
+                counts = np.maximum(counts, column.lengths)
             else:
                 field = self.layout.fields[name]
-                found = np.maximum(found, np.delete(np.array(column.shape), field.axis)[0])
-        return found
+                counts = np.maximum(counts, np.delete(np.array(column.shape), field.axis)[0])
+        return counts
 
     def feeds(self, padding: Padding) -> Batch:
         """The samples as one batch.

@@ -62,8 +62,8 @@ def connect(address: str | None, cpus: int, traffic: int) -> bool:
         InvalidInputError: there is no such cluster, or it has fewer processors.
     """
     ray = ray_module()
-    made = not ray.is_initialized()
-    if made:
+    ours = not ray.is_initialized()
+    if ours:
         quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
         store = max(_SMALLEST_STORE, 2 * traffic)
         own = {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": store} if address is None else {}
@@ -82,17 +82,17 @@ def connect(address: str | None, cpus: int, traffic: int) -> bool:
         # Ray writes to standard output that a worker died, and knows no option against it; the pool deals with it.
         ray._private.worker.print_to_stdstream = _unsaid
     try:
-        _check_reach(ray, own=made and address is None)
+        _check_reach(ray, own=ours and address is None)
     except InvalidInputError:
-        if made:
+        if ours:
             ray.shutdown()
         raise
     there = int(ray.cluster_resources().get("CPU", 0))
     if there < cpus:
-        if made:
+        if ours:
             ray.shutdown()
         raise InvalidInputError(f"workers require {cpus} processors of the cluster, got {there}")
-    return made
+    return ours
 
 
 def _loopback(ray: Any) -> contextlib.AbstractContextManager[None]:
@@ -224,8 +224,8 @@ class Pool:
         Raises:
             WorkersLostError: none is left.
         """
-        found: list[int] = self._insisting(lambda: [actor.process.remote() for actor in self._actors])
-        return found
+        numbers: list[int] = self._insisting(lambda: [actor.process.remote() for actor in self._actors])
+        return numbers
 
     def gradients(self, shards: Sequence[Shard]) -> tuple[list[ShardResult], Sums]:
         """Computes the gradients of shards, of which there are as many as workers or fewer.

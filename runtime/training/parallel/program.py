@@ -50,12 +50,12 @@ class Layout:
 
     def parts(self, vector: Array) -> dict[str, Array]:
         """Views of a vector in each one's shape, in the vector's dtype."""
-        found, start = {}, 0
+        by_name, start = {}, 0
         for name, (shape, _) in (*self.gradients.items(), *self.statistics.items()):
             size = int(np.prod(shape))
-            found[name] = vector[start : start + size].reshape(shape)
+            by_name[name] = vector[start : start + size].reshape(shape)
             start += size
-        return found
+        return by_name
 
     def bounds(self, chunks: int) -> list[tuple[int, int]]:
         """Where each of some chunks of the vector begins and ends."""

@@ -107,7 +107,7 @@ class Replica:
         self._check_version(version)
         for name, value in self._streams.items():
             value.update_inplace(_moved(self._state.read([name])[name], self._rank))
-        found = self._first.run(shard.feeds, (self._program.loss, *shard.outputs))
+        results = self._first.run(shard.feeds, (self._program.loss, *shard.outputs))
         layout = self._program.layout
         vector = np.empty(layout.size, layout.dtype)
         parts = layout.parts(vector)
@@ -117,7 +117,7 @@ class Replica:
             np.multiply(_wide(self._carried[name], layout.dtype), layout.dtype.type(shard.share), out=parts[name])
         moved = {name: host_copy(value) for name, value in self._carried.items() if name not in layout.statistics}
         return (
-            ShardResult(float(found[self._program.loss]), found),
+            ShardResult(float(results[self._program.loss]), results),
             moved,
             *(vector[start:end] for start, end in layout.bounds(chunks)),
         )
@@ -159,13 +159,13 @@ class Replica:
         feeds: dict[str, Array] = {}
         if rate is not None and rate in self._second.inputs:
             feeds[rate] = np.asarray(learning_rate, number_dtype(self._second.inputs[rate]))
-        found = self._second.run(feeds, outputs)
+        results = self._second.run(feeds, outputs)
         self._state.flip()
         statistics = {name: parts[name].astype(dtype) for name, (_, dtype) in layout.statistics.items()}
         carried = {**statistics, **moved}
         self._state.assign({self._inputs[name]: value for name, value in carried.items()})
         self.version += 1
-        return found
+        return results
 
     def at(self) -> int:
         """The version; that a worker answers at all shows that it lives."""
@@ -234,9 +234,9 @@ class _Bound:
             binding.bind_output(name, HOST.kind, HOST.number)
         with failures_explained() as quiet:
             self.session.run_with_iobinding(binding, quiet)
-        made = binding.get_outputs()
+        results = binding.get_outputs()
         # Outputs come in the order of binding.
-        return dict(zip(fetched, map(host_copy, made[len(made) - len(fetched) :]), strict=True))
+        return dict(zip(fetched, map(host_copy, results[len(results) - len(fetched) :]), strict=True))
 
     def _binding(self, turn: int) -> ort.IOBinding:
         binding = self.session.io_binding()

@@ -153,8 +153,8 @@ def loss_of(step: ir.Model, state: Mapping[str, Array], name: str) -> Callable[[
         ) from error
 
     def loss(feeds: Mapping[str, Array]) -> Array:
-        known = {**state, **feeds}
-        return session.run({each: known[each] for each in session.inputs if each in known}, [name])[name]
+        values = {**state, **feeds}
+        return session.run({each: values[each] for each in session.inputs if each in values}, [name])[name]
 
     return loss
 

@@ -164,13 +164,13 @@ class DistributedTrainer(Trainable):
         Raises:
             UnsupportedOpError: evaluating moves state, which the workers would not know of.
         """
-        found = self.sync().evaluator
-        if found.moved:
+        evaluator = self.sync().evaluator
+        if evaluator.moved:
             raise UnsupportedOpError(
                 "evaluation beside workers requires a model whose state it leaves alone, got one that moves "
-                f"'{next(iter(found.moved.values()))}'; train without validation, or without workers"
+                f"'{next(iter(evaluator.moved.values()))}'; train without validation, or without workers"
             )
-        return found
+        return evaluator
 
     def processes(self) -> list[int]:
         """The workers' process ids."""
@@ -215,19 +215,21 @@ class DistributedTrainer(Trainable):
         ]
         results, sums = self._pool.gradients(shards)
         loss = _loss(results, counts, reduction)
-        found = {name: self._rowwise.joined(name, [each.outputs[name] for each in results], counts) for name in first}
-        if self._loss in found:
-            found[self._loss] = np.asarray(loss, found[self._loss].dtype)
-        found |= self._gradients_of(sums, [name for name in outputs if name in self._gradients])
+        returned = {
+            name: self._rowwise.joined(name, [each.outputs[name] for each in results], counts) for name in first
+        }
+        if self._loss in returned:
+            returned[self._loss] = np.asarray(loss, returned[self._loss].dtype)
+        returned |= self._gradients_of(sums, [name for name in outputs if name in self._gradients])
         if updates(loss, trainer.steps + 1, trainer.on_nan, trainer.spoilt):
             late = tuple(name for name in outputs if name in self._late and name not in states)
-            found |= self._pool.update(sums, trainer.learning_rate, late)
+            returned |= self._pool.update(sums, trainer.learning_rate, late)
         trainer.steps += 1
         read = [name for name in outputs if name in states]
         if read:
             values = self._pool.state([str(states[name]) for name in read])
-            found |= {name: values[str(states[name])] for name in read}
-        return StepResult(loss, {name: found[name] for name in outputs})
+            returned |= {name: values[str(states[name])] for name in read}
+        return StepResult(loss, {name: returned[name] for name in outputs})
 
     def _gradients_of(self, sums: Sums, names: Sequence[str]) -> dict[str, Array]:
         if not names:
