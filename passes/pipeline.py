@@ -45,7 +45,6 @@ from lstm_lower.passes.loops.product_splitting import ProductSplitting
 from lstm_lower.passes.loops.reassociation import Reassociation
 from lstm_lower.passes.loops.recomputation_elimination import RecomputationElimination
 from lstm_lower.passes.loops.reduction_recognition import ReductionRecognition
-from lstm_lower.passes.loops.reduction_to_product import ReductionToProduct
 from lstm_lower.passes.loops.rerolling import LoopRerolling
 from lstm_lower.passes.loops.sigmoid_recognition import SigmoidRecognition
 from lstm_lower.passes.loops.strip_mining import StripMining
@@ -151,7 +150,6 @@ class OptimizePass(Pass):
                 modified |= self._fixed_point(model, [*group, *cleaning])
             modified |= self._fixed_point(model, [RecomputationElimination(context), *cleaning])
             modified |= self._run(model, ProductSplitting(context), 1)
-            modified |= self._run(model, ReductionToProduct(context), 1)
             modified |= self._run(model, OperandSwapping(context), 1)
             modified |= self._fixed_point(model, cleaning)
             # Only now do sums and products that read the same rows read one value.

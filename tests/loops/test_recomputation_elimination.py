@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lstm_lower.graph.dump import dump
+from lstm_lower.passes.loops.contraction_layout import ContractionLayout
 from lstm_lower.passes.loops.product_splitting import ProductSplitting
 from lstm_lower.passes.loops.recomputation_elimination import RecomputationElimination
-from lstm_lower.passes.loops.reduction_to_product import ReductionToProduct
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.conftest import Golden
@@ -229,10 +230,10 @@ def sums(draw: Any, *, batch: int, units: int) -> LoopModel:
 
 @quick
 @given(data=st.data())
-def test_reduction_to_product_keeps_results(data: st.DataObject) -> None:
+def test_sums_as_products_keep_results(data: st.DataObject) -> None:
     check(
         sums(data.draw, batch=data.draw(st.sampled_from([2, 64])), units=data.draw(st.sampled_from([3, 256]))),
-        ReductionToProduct(),
+        ContractionLayout(),
     )
 
 
@@ -252,12 +253,19 @@ def fixed_sums(batch: int) -> LoopModel:
     return parsed(text.replace("B,", f"{batch},"), **feeds, first=(batch, 256), w=(256, 256), b=(256,))
 
 
-@pytest.mark.parametrize("step", [ReductionToProduct, ProductSplitting], ids=lambda step: step.name)
-def test_rows(golden: Golden, step: type[LoopPass]) -> None:
-    shown(golden, fixed_sums(192), step())
+def test_split_rows(golden: Golden) -> None:
+    shown(golden, fixed_sums(192), ProductSplitting())
 
 
-@pytest.mark.parametrize(("step", "op"), [(ReductionToProduct, "ReduceSum"), (ProductSplitting, "Split")])
+def test_sum_over_rows(golden: Golden) -> None:
+    work = ir.from_proto(fixed_sums(192).model)
+    InferShapesPass()(work)
+    before = dump(work)
+    assert ContractionLayout()(work).modified
+    golden("loop_contraction-layout_sum", before=before, after=dump(work))
+
+
+@pytest.mark.parametrize(("step", "op"), [(ContractionLayout, "ReduceSum"), (ProductSplitting, "Split")])
 def test_few_rows_stay(step: type[LoopPass], op: str) -> None:
     """A small sum, and a product with more columns than rows, whose weight would cost more to copy."""
     assert outside(fixed_sums(16), step()).count(op) == 1
