@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import os
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import onnx
@@ -17,7 +18,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.bindings import composite_nodes
 from lstm_lower.graph.dump import dump
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
-from lstm_lower.passes.base import Context, Pass
+from lstm_lower.passes.base import Pass
 from lstm_lower.passes.catalog import chosen
 from lstm_lower.passes.driver import run_passes, transform
 from lstm_lower.passes.inline import InlineLoopsPass
@@ -83,6 +84,106 @@ def parse_schedule(schedule: str) -> tuple[str, int]:
     raise InvalidInputError(f"schedule requires auto, scan, unroll or chunk:K, got {schedule!r}")
 
 
+# Behind each group: what a pass leaves behind is simplified before the next one looks.
+CLEANING = (AlgebraicSimplification, CommonSubexpressionElimination, DeadCodeElimination)
+COUNTING = (TripCount, InductionVariables)
+# Work leaves bodies, whichever pass makes it free to.
+LEAVING = (
+    LoopReversal,
+    LayoutAssignment,
+    ProductDistribution,
+    Reassociation,
+    ProductFusion,
+    OutputConcatenation,
+    ConcatFusion,
+    LoopInvariantCodeMotion,
+    ReductionRecognition,
+    CodeSinking,
+    BatchAxisContraction,
+    Vectorization,
+)
+
+
+def _everywhere(_model: ir.Model) -> bool:
+    return True
+
+
+def _is_nested(model: ir.Model) -> bool:
+    return any(subgraphs_of(node) for node in model.graph)
+
+
+def _has_scans(model: ir.Model) -> bool:
+    return bool(scans_of(model.graph))
+
+
+def _has_loops(model: ir.Model) -> bool:
+    return any(std.Loop.matches(node) for node in all_nodes(model.graph))
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """Passes that run one after the other.
+
+    Attributes:
+        passes: in their order.
+        once: whether each runs once; else they run, and those that clean up, until none of them changes anything.
+        schedules: `unroll`, `chunk` or others, where the stage is for these alone.
+        steps: the length of the blocks for which the stage is alone.
+    """
+
+    passes: tuple[type[LoopPass], ...] = ()
+    once: bool = False
+    schedules: tuple[str, ...] = ()
+    steps: int | None = None
+
+
+# What a model has to hold, as it is then, for the stages that follow.
+PLAN: tuple[tuple[Callable[[ir.Model], bool], tuple[Stage, ...]], ...] = (
+    # Before algebra changes the form.
+    (_is_nested, (Stage((SigmoidRecognition,), once=True),)),
+    (_everywhere, (Stage(),)),
+    (
+        _is_nested,
+        (
+            Stage(COUNTING),
+            # Of a Scan's results more is known, so that further Loops may be counted.
+            Stage((LoopToScan, *COUNTING)),
+        ),
+    ),
+    (
+        _has_scans,
+        (
+            # What no step reads would be divided with the loop.
+            Stage((FinalValues, InitialAddition)),
+            # Before products are divided: nothing leaves a block of one step.
+            Stage((StripMining,), once=True, schedules=("chunk",), steps=1),
+            Stage((SingleStepUnrolling,)),
+            # A product that is cut in every step is cut once for a block otherwise.
+            Stage((ProductDistribution, ProductFusion)),
+            # Before work leaves bodies: it then stops at a block.
+            Stage((StripMining,), once=True, schedules=("auto", "chunk")),
+            Stage(LEAVING),
+            # What has left is computed over all steps, and may be computed in the steps as well.
+            Stage((RecomputationElimination,)),
+            # From here on products are written for kernels; others would not see through that.
+            Stage((ProductSplitting, OperandSwapping), once=True),
+            Stage(),
+            # Only now do sums and products that read the same rows read one value.
+            Stage((ContractionLayout,), once=True),
+            Stage(),
+            # Weights' and biases' gradients are parts of one product now.
+            Stage((AccumulatorJoining,), once=True),
+            Stage(),
+        ),
+    ),
+    (_has_scans, (Stage((LoopUnrolling,), once=True, schedules=("unroll",)), Stage(schedules=("unroll",)))),
+    # What was a loop in another one's body is work that may leave that body.
+    (_has_scans, (Stage(LEAVING, schedules=("unroll",)),)),
+    # Sizes and constants of what was a loop in a Loop's body.
+    (_has_loops, (Stage(COUNTING),)),
+)
+
+
 class OptimizePass(Pass):
     """The loop optimiser: runs groups of passes on loops, each group to a fixed point.
 
@@ -122,55 +223,16 @@ class OptimizePass(Pass):
         # What others wrote as its steps is a loop like any other, but where no loop is wanted.
         if self.kind != "unroll":
             modified |= self._run(model, LoopRerolling(faster=True).share(context), 1)
-        self._flat = not any(subgraphs_of(node) for node in model.graph)
-        cleaning: list[LoopPass] = [
-            AlgebraicSimplification(context),
-            CommonSubexpressionElimination(context),
-            DeadCodeElimination(context),
-        ]
-        # Before algebra changes the form.
-        modified |= not self._flat and self._run(model, SigmoidRecognition(context), 1)
-        modified |= self._fixed_point(model, cleaning)
-        counting = [TripCount(context), InductionVariables(context), *cleaning]
-        if not self._flat:
-            modified |= self._fixed_point(model, counting)
-            # Of a Scan's results more is known, so that further Loops may be counted.
-            modified |= self._fixed_point(model, [LoopToScan(context), *counting])
-        if not self._flat and scans_of(model.graph):
-            modified |= self._fixed_point(model, [FinalValues(context), InitialAddition(context), *cleaning])
-            if self.block == 1:
-                # Before products are divided: nothing leaves a block of one step.
-                modified |= self._run(model, StripMining(context, kind=self.kind, steps=1), 1)
-            modified |= self._fixed_point(model, [SingleStepUnrolling(context), *cleaning])
-            # A product that is cut in every step is cut once for a block otherwise.
-            modified |= self._fixed_point(model, [ProductDistribution(context), ProductFusion(context), *cleaning])
-            if self.kind in ("auto", "chunk"):
-                modified |= self._run(model, StripMining(context, kind=self.kind, steps=self.block), 1)
-            for group in self._loop_groups(context):
-                modified |= self._fixed_point(model, [*group, *cleaning])
-            modified |= self._fixed_point(model, [RecomputationElimination(context), *cleaning])
-            modified |= self._run(model, ProductSplitting(context), 1)
-            modified |= self._run(model, OperandSwapping(context), 1)
-            modified |= self._fixed_point(model, cleaning)
-            # Only now do sums and products that read the same rows read one value.
-            modified |= self._run(model, ContractionLayout(context), 1)
-            modified |= self._fixed_point(model, cleaning)
-            modified |= self._run(model, AccumulatorJoining(context), 1)
-            modified |= self._fixed_point(model, cleaning)
-            if self.kind == "unroll":
-                modified |= self._run(model, LoopUnrolling(context), 1)
-                # What was a loop in another one's body is work that may leave that body.
-                groups = self._loop_groups(context) if scans_of(model.graph) else [[]]
-                for group in groups:
-                    modified |= self._fixed_point(model, [*group, *cleaning])
-        if any(std.Loop.matches(node) for node in all_nodes(model.graph)):
-            # Sizes and constants of what was a loop in a Loop's body.
-            modified |= self._fixed_point(model, counting)
+        self._flat = not _is_nested(model)
+        for holds, stages in PLAN:
+            if holds(model):
+                for stage in stages:
+                    modified |= self._stage(model, stage)
         # For kernels, what the passes know in another form. It did less before.
         context.settled.pop(LegalizePass, None)
         if self._run(model, LegalizePass(self.target, slow=True).share(context), 1):
             modified = True
-            self._fixed_point(model, cleaning[1:])
+            self._fixed_point(model, [CommonSubexpressionElimination(context), DeadCodeElimination(context)])
         self._note(model, modified=modified)
         return ir.passes.PassResult(model, modified)
 
@@ -185,23 +247,19 @@ class OptimizePass(Pass):
             loops = any(std.Scan.matches(node) or std.Loop.matches(node) for node in all_nodes(model.graph))
             self.trace.note(f"nothing to do: the model has no loops{' that could be better' if loops else ''}")
 
-    def _loop_groups(self, context: Context) -> list[list[LoopPass]]:
-        return [
-            [
-                LoopReversal(context),
-                LayoutAssignment(context),
-                ProductDistribution(context),
-                Reassociation(context),
-                ProductFusion(context),
-                OutputConcatenation(context),
-                ConcatFusion(context),
-                LoopInvariantCodeMotion(context),
-                ReductionRecognition(context),
-                CodeSinking(context),
-                BatchAxisContraction(context),
-                Vectorization(context),
-            ],
-        ]
+    def _stage(self, model: ir.Model, stage: Stage) -> bool:
+        """Runs the passes of a stage, where it is for the schedule."""
+        if (stage.schedules and self.kind not in stage.schedules) or stage.steps not in (None, self.block):
+            return False
+        passes = [self._made(kind) for kind in stage.passes]
+        if stage.once:
+            return sum([self._run(model, step, 1) for step in passes]) > 0
+        return self._fixed_point(model, [*passes, *map(self._made, CLEANING)])
+
+    def _made(self, kind: type[LoopPass]) -> LoopPass:
+        if kind is StripMining:
+            return StripMining(self.context, kind=self.kind, steps=self.block)
+        return kind(self.context)
 
     def _fixed_point(self, model: ir.Model, passes: Sequence[LoopPass]) -> bool:
         """Runs passes until none of them changes anything."""
