@@ -19,6 +19,7 @@ from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.opset.conversion import ConvertOpsetPass
 from lstm_lower.passes.tidy import UniqueNamesPass, VerifyPass
 from lstm_lower.records.model_files import load, to_proto
+from lstm_lower.runtime.session import _loadable
 from tests.support.fuzz.noise import declared, perturbed, undeclared
 from tests.support.fuzz.runs import evaluated, open_session, run_open
 from tests.support.fuzz.scope import tensor_in
@@ -55,7 +56,7 @@ class Case:
     """One way through the compiler.
 
     `optimize` under a schedule, `lower` to an opset (0 for the model's own) or for a target, with sizes or not, or some
-    passes, each called alone; at times of the same model with sparse tensors.
+    passes, each called alone, or what a session opens; at times of the same model with sparse tensors.
     """
 
     schedule: str = "auto"
@@ -65,12 +66,14 @@ class Case:
     target: str | None = None
     sizes: tuple[tuple[str, int], ...] = ()
     sparse: bool = False
+    session: bool = False
 
     def __str__(self) -> str:
         way = (
             f"optimize {self.schedule}" if self.opset is None else f"lower {self.schedule} opset {self.opset or 'own'}"
         )
         way += "" if self.target is None else f" target {self.target}"
+        way = "session" if self.session else way
         return (", ".join(self.passes) or way) + " --verify-each" * self.verify_each + " sparse" * self.sparse
 
     def apply(self, model: onnx.ModelProto) -> onnx.ModelProto:
@@ -87,6 +90,8 @@ class Case:
                 step.verify_each = self.verify_each
                 step(work)
             return to_proto(work)
+        if self.session:
+            return to_proto(_loadable(model, [])[1])
         if self.target is not None:
             # A model that is made small has fewer.
             left = {dim.dim_param for value in model.graph.input for dim in tensor_in(value.type).shape.dim}

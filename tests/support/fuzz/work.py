@@ -137,19 +137,21 @@ def _unnumbered(reason: str) -> str:
 
 
 def cases_for(seed: int) -> list[Case]:
-    """One way or two: a schedule, lowering to the model's own opset or another, for a target, or passes alone.
+    """One way or two: a schedule, lowering to an opset or for a target, a session, or passes alone.
 
     More programs find more than more ways for each, and a way takes as long as making the program.
     """
     draw = random.Random(f"ways {seed}")  # other numbers than those that the program is made of
     ways = []
     for _ in range(draw.choice([1, 1, 1, 2])):
-        match draw.choices(["optimize", "lower", "passes", "target"], [4, 3, 2, 2])[0]:
+        match draw.choices(["optimize", "lower", "passes", "session", "target"], [4, 3, 2, 1, 2])[0]:
             case "optimize":
                 way = Case(draw.choice(SCHEDULES))
             case "lower":
                 newest = generator.newest_opset()
                 way = Case(draw.choice(SCHEDULES), draw.choice([0, draw.randint(generator.OLDEST, newest)]))
+            case "session":
+                way = Case(session=True)
             case "passes":
                 names = [step.name for step in loop_passes()] if draw.random() < 1 / 2 else list(keeping_passes())
                 way = Case(passes=tuple(draw.choices(names, k=draw.choice([1, 2, 4, 12]))))
