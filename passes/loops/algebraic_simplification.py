@@ -15,14 +15,9 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import END, Builder
 from lstm_lower.graph.edit import detach
 from lstm_lower.passes.branches import chosen_branch
-
-# They register their rules.
-from lstm_lower.passes.loops import simplify_moves as _moves  # noqa: F401
-from lstm_lower.passes.loops.simplify_algebra import PATTERNS
-from lstm_lower.passes.loops.simplify_broadcasts import narrowed
+from lstm_lower.passes.loops.simplifications import PATTERNS, narrowed, simplifies
 from lstm_lower.passes.loops.views.base import LoopPass, OnGraphs
 from lstm_lower.passes.loops.views.loop import Loop, is_scan
-from lstm_lower.passes.loops.views.simplifies import simplifies
 from lstm_lower.passes.patterns import by_operator
 from lstm_lower.passes.rewriting import Results, Rewriting
 

@@ -9,7 +9,7 @@ import pytest
 
 from lstm_lower.graph.builder import Builder
 from lstm_lower.passes.base import Pass
-from lstm_lower.passes.loops.simplify_algebra import PATTERNS
+from lstm_lower.passes.loops.simplifications import PATTERNS
 from lstm_lower.passes.patterns import Pattern
 from lstm_lower.passes.rewriting import Results, Rewriting
 from lstm_lower.passes.shapes import InferShapesPass

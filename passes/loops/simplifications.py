@@ -1,15 +1,143 @@
-"""Simplification of what only rearranges elements: chains shorten, moves that change nothing vanish."""
+"""Simplifications: zeros and ones vanish, signs cancel, chains of moves shorten, nothing is repeated twice.
+
+A rule gets the node's view, and a builder before the node; it says nothing where nothing simpler is known. Elementwise
+operators repeat their operands themselves; no node needs to.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import END, Builder
-from lstm_lower.graph.values import Array, Dim
+from lstm_lower.graph.values import Array, Dim, broadcast
+from lstm_lower.passes.decompositions.arrays import total
 from lstm_lower.passes.loops.loop_reversal import turned_round
-from lstm_lower.passes.loops.views.simplifies import fits, simplifies
+from lstm_lower.passes.loops.views.pads import is_padded, joined_pads
+from lstm_lower.passes.patterns import Pattern, Side, Variable, applied
+from lstm_lower.passes.rewriting import Results
+
+# A rule gets the node's view, and what emits before the node; `None` where nothing simpler is known.
+simplifies: std.Facet[Callable[[Any, Builder], Results | None]] = std.Facet("simplification")
+
+
+def fits(value: ir.Value | None, op: std.Standard) -> ir.Value | None:
+    """A value in the place of a node's result, where its shape is known to be the same."""
+    return value if op.facts.same_shape(value, op.output) else None
+
+
+_INTEGERS = frozenset({ir.DataType.INT32, ir.DataType.INT64})
+
+
+X, Z = Variable("x"), Variable("z")
+_negated, _smaller, _larger = applied(std.Neg), applied(std.Min), applied(std.Max)
+
+
+def _has_sign(view: std.Standard, _: object) -> bool:
+    """Numbers without one have no Neg."""
+    dtype = view.dtype()
+    return dtype is not None and dtype.is_signed()
+
+
+def _is_finite(view: std.Standard, bound: Mapping[Side, ir.Value]) -> bool:
+    return view.facts.finite(bound[X])
+
+
+def _of_integers(view: std.Standard, _: object) -> bool:
+    return view.dtype() in _INTEGERS
+
+
+PATTERNS = (
+    Pattern(0 + X, X, "o = Constant <value = float {0.0}> () y = Add(x, o)"),
+    Pattern(X - 0, X, "o = Constant <value = float[2,1] {0.0, 0.0}> () y = Sub(x, o)"),
+    Pattern(0 - X, -X, "o = Constant <value = float {0.0}> () y = Sub(o, x)", _has_sign),
+    Pattern(1 * X, X, "o = Constant <value = float {1.0}> () y = Mul(o, x)"),
+    Pattern(-1 * X, -X, "o = Constant <value = float {-1.0}> () y = Mul(x, o)"),
+    Pattern(0 * X, 0, "o = Constant <value = int64[2] {0, 0}> () y = Mul(k, o)", _is_finite),
+    Pattern(X / 1, X, "o = Constant <value = float {1.0}> () y = Div(x, o)"),
+    Pattern(_negated(-X), X, "n = Neg(x) y = Neg(n)"),
+    Pattern(_smaller(X, X), X, "s = Shape(x) y = Min(s, s)", _of_integers),
+    Pattern(_larger(X, X), X, "s = Shape(x) y = Max(s, s)", _of_integers),
+    Pattern(_smaller(X, _larger(X, Z)), X, "i, j = Split(k) m = Max(j, i) y = Min(i, m)", _of_integers),
+    Pattern(_larger(X, _smaller(X, Z)), X, "i, j = Split(k) m = Min(i, j) y = Max(m, i)", _of_integers),
+    Pattern(_smaller(X, _smaller(X, Z)), _smaller(X, Z), "i, j = Split(k) m = Min(i, j) y = Min(j, m)", _of_integers),
+    Pattern(_larger(X, _larger(X, Z)), _larger(X, Z), "i, j = Split(k) m = Max(i, j) y = Max(m, i)", _of_integers),
+)
+
+simplifies(std.Sum)(total)
+
+
+@simplifies(std.Add)
+def _add(op: std.Add, e: Builder) -> ir.Value | None:
+    return joined_pads(e, op.node) if is_padded(op) else None
+
+
+@simplifies(std.Where)
+def _where(op: std.Where, _: Builder) -> ir.Value | None:
+    condition = op.constant(0)
+    if condition is None or condition.size == 0 or not (condition == condition.reshape(-1)[0]).all():
+        return None
+    return fits(op.yes if condition.reshape(-1)[0] else op.no, op)
+
+
+@simplifies(std.ReduceSum, std.ReduceMean, std.ReduceMax, std.ReduceMin, std.ReduceProd)
+def _reduce(op: std.Reduction, e: Builder) -> ir.Value | None:
+    """A reduction over axes of size 1; of int64 onnxruntime makes doubles all the same, which are rounded."""
+    shape, axes = op.shape(), op.axes
+    if shape is None or axes is None or not axes or any(shape[axis] != 1 for axis in axes):
+        return None
+    if op.dtype() == ir.DataType.INT64 and not isinstance(op, std.ReduceMax | std.ReduceMin):
+        return None
+    return op.data if op.keepdims else e.squeeze(op.data, *sorted(axes))
+
+
+def narrowed(op: std.Elementwise, e: Builder) -> ir.Value | None:
+    """An operator on what one of its operands repeats, in the place of the operator on that operand.
+
+    Where the other operands have the result's shape anyway, nothing is repeated; where all are repeated alike, or are
+    scalars, the result is repeated instead of the operand. Zeros and ones made to a shape count as repeated scalars.
+    """
+    # PRelu repeats its slope only.
+    if isinstance(op, std.PRelu | std.Identity):
+        return None
+    facts, shape = op.facts, op.facts.shape(op.output)
+    # What else a function of one operand reads are options.
+    operands = op.inputs[:1] if isinstance(op, std.Unary) else op.inputs
+    for wide in operands:
+        maker = facts.maker(wide)
+        if isinstance(maker, std.Expand):
+            narrow = facts.shape(maker.data)
+        elif isinstance(maker, std.ConstantOfShape) and facts.rank(wide):
+            narrow = ()
+        else:
+            continue
+        reached = broadcast(*(narrow if x is wide else facts.shape(x) for x in operands))
+        if reached is None or narrow == facts.shape(wide):
+            continue
+        if reached == shape:
+            return _again(op, wide, maker, e)
+        if isinstance(maker, std.Expand) and reached == narrow and facts.same_shape(wide, op.output):
+            result = _again(op, wide, maker, e)
+            return None if result is None else e.op(std.Expand, result, maker.target)
+    return None
+
+
+def _again(
+    op: std.Elementwise, wide: ir.Value | None, maker: std.Expand | std.ConstantOfShape, e: Builder
+) -> ir.Value | None:
+    """The operator on what is repeated."""
+    if isinstance(maker, std.Expand):
+        narrow: ir.Value | None = maker.data
+    else:
+        number, dtype = op.facts.uniform(wide), op.facts.dtype(wide)
+        narrow = None if number is None or dtype is None else e.constant(number, dtype).value
+    if narrow is None:
+        return None
+    return e.again(op.node, [narrow if x is wide else x for x in op.node.inputs]).outputs[0]
 
 
 @simplifies(std.Identity)
