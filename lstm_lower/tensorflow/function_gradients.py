@@ -5,7 +5,7 @@ from __future__ import annotations
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr
-from lstm_lower.passes.gradients.pullback import pullback
+from lstm_lower.passes.gradients.reverse import pullback
 from lstm_lower.tensorflow.regions import Op
 from lstm_lower.tensorflow.structure import GRADIENT
 from lstm_lower.tensorflow.translator import Scope, Translator, handles

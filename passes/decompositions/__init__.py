@@ -2,12 +2,10 @@
 
 from lstm_lower.passes.decompositions import (  # noqa: F401 (fills the registry)
     arrays,
-    deformable,
     fourier,
     images,
     losses,
     normalization,
     recurrent,
-    regions,
 )
 from lstm_lower.passes.decompositions.registry import decomposes as decomposes

@@ -1,4 +1,4 @@
-"""Operators that sample images at places which are computed, as lookups and weights."""
+"""Operators that sample images at places which are computed, as lookups and weights; MaxRoiPool as those of its bins."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.passes.decompositions.registry import decomposes
 from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES
-from lstm_lower.passes.formulas.rows import INT64, reshape_to
-from lstm_lower.passes.formulas.sizes import Size, divided, entries, scalar, up_to, wide
+from lstm_lower.passes.formulas.rows import INT64, largest, reshape_to
+from lstm_lower.passes.formulas.sizes import Size, divided, entries, remainder, scalar, up_to, wide
 
 # Of the cubic interpolation (Keys, 1981), as ONNX has it.
 _CUBIC = -0.75
@@ -294,3 +294,133 @@ def _stft(op: std.STFT, b: Builder) -> Expr:
     if b.opset >= 20:
         return b.op(std.DFT, framed, None, b.constant(2, INT64), onesided=op.onesided)
     return b.op(std.DFT, framed, axis=2, onesided=op.onesided)
+
+
+@decomposes(std.DeformConv)
+def _deform_conv(op: std.DeformConv, b: Builder) -> Expr:
+    """For each place of the kernel the image at that place and its offset, times the mask; then a product."""
+    x, weights, offsets = b.wrap(op.data), b.wrap(op.weights), b.wrap(op.offsets)
+    if x.shape is None or len(x.shape) != 4:
+        raise op.unsupported("X, for the gradient,", "rank 4", x.shape)
+    kernel: list[Size] = list(op.kernel) if op.kernel is not None else [weights.size(axis) for axis in (2, 3)]
+    dtype = COMPUTE_DTYPES.get(x.dtype, x.dtype)
+    # Offset groups count as images of their own.
+    groups, places = op.offset_groups, kernel[0] * kernel[1]
+    sizes: list[Size] = [x.size(axis) for axis in range(4)]
+    images: Size = sizes[0] * groups
+    channels = divided(sizes[1], groups)
+    image = Image(reshape_to(x.cast(dtype), b.sizes([images, channels, *sizes[2:]])))
+    out = [offsets.size(2), offsets.size(3)]
+    total = out[0] * out[1]
+    moved = reshape_to(offsets.cast(dtype), b.sizes([images, places, 2, *out]))
+    near = []
+    strides, pads, dilations = op.strides, op.pads, op.dilations
+    assert strides is not None
+    assert pads is not None
+    assert dilations is not None
+    for axis in range(2):
+        steps = up_to(b, out[axis]) * strides[axis] - pads[axis][0]
+        steps = steps.unsqueeze(1) if axis == 0 else steps
+        base = (_taps(b, kernel, axis, dilations[axis]).unsqueeze(1, 2) + steps).cast(dtype)
+        at = moved.slice(axis, axis + 1, axis=2).squeeze(2) + base
+        near.append(_around(reshape_to(at, b.sizes([images, total * places])), number_of(b, sizes[2 + axis], dtype)))
+    terms = []
+    for row, column in itertools.product(*near):
+        term = image.at([row[0], column[0]]) * (row[1] * column[1]).unsqueeze(-1)
+        terms.append(b.where((row[2] & column[2]).unsqueeze(-1), term, 0))
+    sampled = functools.reduce(operator.add, terms)
+    if op.mask is not None:
+        mask = reshape_to(b.wrap(op.mask).cast(dtype), b.sizes([images, total * places]))
+        sampled = sampled * mask.unsqueeze(-1)
+    # [N * offset groups, places * out, channels] -> [N, groups, channels * places, out].
+    rows = divided(sizes[1], op.group)
+    columns = reshape_to(sampled.transpose(0, 2, 1), b.sizes([sizes[0], op.group, rows * places, total]))
+    outputs = weights.size(0)
+    matrix = reshape_to(weights.cast(dtype), b.sizes([op.group, divided(outputs, op.group), rows * places]))
+    result = reshape_to(matrix @ columns, b.sizes([sizes[0], outputs, *out]))
+    if op.bias is not None:
+        result = result + b.wrap(op.bias).cast(dtype).unsqueeze(1, 2)
+    return result.cast(x.dtype)
+
+
+def _taps(b: Builder, kernel: list[Size], axis: int, dilation: int) -> Expr:
+    """Where each place of the kernel lies along an axis."""
+    height, width = kernel
+    if isinstance(height, int) and isinstance(width, int):
+        return b.constant([(k // width, k % width)[axis] * dilation for k in range(height * width)], INT64)
+    found = (divided, remainder)[axis](up_to(b, height * width), width)
+    assert isinstance(found, Expr)
+    return found * dilation
+
+
+def _around(at: Expr, size: Expr) -> list[tuple[Expr, Expr, Expr]]:
+    """The elements before and behind a place, their weights, and whether they are in the image."""
+    floor = at.floor()
+    part = at - floor
+    found = []
+    for place, weight in ((floor, 1 - part), (floor + 1, part)):
+        inside = (place > -1) & (place < size)
+        found.append((place.maximum(0).minimum(size - 1).cast(INT64), weight, inside))
+    return found
+
+
+@decomposes(std.MaxRoiPool)
+def _max_roi_pool(op: std.MaxRoiPool, b: Builder) -> Expr:
+    """The first of the largest elements of each bin of a region; 0 where a bin has none."""
+    x, rois = b.wrap(op.data), b.wrap(op.rois)
+    dtype = COMPUTE_DTYPES.get(x.dtype, x.dtype)
+    of = rois.slice(0, 1, axis=1).squeeze(1).cast(INT64)
+    maps = x.take(of)
+    corners = _rounded(rois.slice(1, 5, axis=1).cast(dtype) * op.scale)
+    sides = [_Bins(corners, axis, op.bins[axis], number_of(b, maps.size(axis + 2), dtype)) for axis in (0, 1)]
+    sizes = [rois.size(0), op.bins[0], sides[0].most, op.bins[1], sides[1].most]
+    flat = b.sizes([sizes[0], functools.reduce(operator.mul, sizes[1:])])
+    # [R, bins, places] -> [R, bins, places, 1, 1] and [R, 1, 1, bins, places].
+    apart = [(3, 4), (1, 2)]
+    places = [
+        reshape_to(b.op(std.Expand, side.places.unsqueeze(*axes), b.sizes(sizes)), flat)
+        for side, axes in zip(sides, apart, strict=True)
+    ]
+    # [R, places, C] -> [R, C, bins, bins, all places of a bin].
+    found = reshape_to(Image(maps).at(places), b.sizes([*sizes, x.size(1)])).transpose(0, 5, 1, 3, 2, 4)
+    exists = [side.exists.unsqueeze(*axes) for side, axes in zip(sides, apart, strict=True)]
+    both = b.op(std.And, *exists).unsqueeze(1).transpose(0, 1, 2, 4, 3, 5)
+    whole = b.sizes([sizes[0], x.size(1), *op.bins, sides[0].most * sides[1].most])
+    found = reshape_to(b.where(both, found, -math.inf), whole)
+    place = b.op(std.ArgMax, found, axis=4, keepdims=1)
+    best = b.op(std.GatherElements, found, place, axis=4).squeeze(4)
+    counts = [side.exists.cast(INT64).sum(2) for side in sides]
+    some = counts[0].unsqueeze(2) * counts[1].unsqueeze(1) > 0
+    return b.where(some.unsqueeze(1), best, 0)
+
+
+def _rounded(x: Expr) -> Expr:
+    """To the nearest whole number, halves away from zero."""
+    b = x.builder
+    return b.op(std.Sign, x) * (x.abs() + 0.5).floor()
+
+
+class _Bins:
+    """The bins of all regions along one axis.
+
+    Attributes:
+        most: how many elements a bin has at most.
+        places: the numbers of its elements, `[R, bins, most]`, of the image's last one where there are no more.
+        exists: which of these are its own.
+    """
+
+    def __init__(self, corners: Expr, axis: int, bins: int, size: Expr) -> None:
+        b = corners.builder
+        first, last = (corners.slice(i, i + 1, axis=1) for i in (1 - axis, 3 - axis))
+        bin_ = (last - first + 1).maximum(1) / bins
+        numbers = up_to(b, bins).cast(corners.dtype)
+        start, end = (
+            (b.op(rounding, at * bin_) + first).maximum(0).minimum(size)
+            for rounding, at in ((std.Floor, numbers), (std.Ceil, numbers + 1))
+        )
+        # Room for one, if all are empty.
+        lengths = b.concat([(end - start).reshape(-1), b.constant([1], corners.dtype)], 0)
+        self.most = largest(lengths).cast(INT64)
+        places = start.unsqueeze(2) + up_to(b, self.most).cast(corners.dtype)
+        self.exists = places < end.unsqueeze(2)
+        self.places = places.minimum(size - 1).cast(INT64)

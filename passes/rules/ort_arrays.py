@@ -8,7 +8,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr
 from lstm_lower.opdef import OpDef
 from lstm_lower.ops import ort_arrays as ops
-from lstm_lower.passes.gradients.pullback import pullback
+from lstm_lower.passes.gradients.reverse import pullback
 from lstm_lower.passes.rules.indexing import broadcast_gradient_args
 from lstm_lower.passes.rules.registry import Node, lowers
 

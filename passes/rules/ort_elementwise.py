@@ -12,8 +12,8 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr, sigmoid, tanh
 from lstm_lower.opdef import OpDef
 from lstm_lower.ops import ort_elementwise as ops
-from lstm_lower.passes.gradients.pullback import pullback
 from lstm_lower.passes.gradients.registry import unbroadcast
+from lstm_lower.passes.gradients.reverse import pullback
 from lstm_lower.passes.rules.registry import Node, lowers
 
 

@@ -12,7 +12,7 @@ from lstm_lower.ops import ort_layers as ops
 from lstm_lower.passes.formulas.indices import from_front, within
 from lstm_lower.passes.formulas.rows import add_rows, reshape_to
 from lstm_lower.passes.formulas.sizes import Size, up_to
-from lstm_lower.passes.gradients.pullback import pullback
+from lstm_lower.passes.gradients.reverse import pullback
 from lstm_lower.passes.rules.ort_arrays import attributes, zeros
 from lstm_lower.passes.rules.registry import Node, lowers
 

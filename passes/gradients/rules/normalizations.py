@@ -24,7 +24,7 @@ from lstm_lower.passes.gradients.registry import (
     unbroadcast,
     widened,
 )
-from lstm_lower.passes.gradients.rules.moving import around
+from lstm_lower.passes.gradients.rules.arrays import around
 from lstm_lower.passes.gradients.rules.reductions import count_of
 
 # What LayerNormalization computes in float32, whose mean and deviation are results of it.

@@ -20,7 +20,7 @@ from lstm_lower.passes.gradients.registry import (
     summed,
     widened,
 )
-from lstm_lower.passes.gradients.rules.moving import around
+from lstm_lower.passes.gradients.rules.arrays import around
 
 # What a step of a Scan makes of states and one row of each sequence.
 Step = Callable[[Sequence[Expr], Sequence[Expr]], tuple[list[Expr], list[Expr]]]

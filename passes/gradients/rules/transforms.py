@@ -7,7 +7,7 @@ from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.passes.formulas.rows import INT64, fitted, reshape_to
 from lstm_lower.passes.formulas.sizes import Size, divided, scalar, up_to, wide
 from lstm_lower.passes.gradients.registry import Cotangents, Gradients, again, differentiates, reshaped_like, stops
-from lstm_lower.passes.gradients.rules.moving import around
+from lstm_lower.passes.gradients.rules.arrays import around
 
 # Frequencies become whole numbers of bins.
 stops(std.MelWeightMatrix)

@@ -19,7 +19,7 @@ from lstm_lower.ops.ordinary.detection import (
 )
 from lstm_lower.passes.formulas.rows import INT64
 from lstm_lower.passes.formulas.sizes import up_to, wide
-from lstm_lower.passes.gradients.pullback import pullback
+from lstm_lower.passes.gradients.reverse import pullback
 from lstm_lower.passes.rules.registry import Node, lowers
 
 _FLOAT = ir.DataType.FLOAT

@@ -31,7 +31,7 @@ from lstm_lower.passes.formulas.kernels import computed
 from lstm_lower.passes.formulas.rows import INT64, padded, reshape_to
 from lstm_lower.passes.formulas.sizes import Size, at_least, divided, up_to, wide
 from lstm_lower.passes.formulas.spatial import margins
-from lstm_lower.passes.gradients.pullback import pullback
+from lstm_lower.passes.gradients.reverse import pullback
 from lstm_lower.passes.rules.ordinary.tables import widened
 from lstm_lower.passes.rules.registry import Node, lowers
 from lstm_lower.spatial import SpatialAxis

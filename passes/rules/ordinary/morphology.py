@@ -16,7 +16,7 @@ from lstm_lower.passes.formulas.kernels import computed
 from lstm_lower.passes.formulas.rows import reshape_to
 from lstm_lower.passes.formulas.sizes import Size, divided, up_to
 from lstm_lower.passes.formulas.spatial import margins
-from lstm_lower.passes.gradients.pullback import pullback
+from lstm_lower.passes.gradients.reverse import pullback
 from lstm_lower.passes.rules.registry import Node, lowers
 
 

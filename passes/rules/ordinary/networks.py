@@ -22,7 +22,7 @@ from lstm_lower.ops.ordinary.networks import (
 )
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.formulas.spatial import arranged
-from lstm_lower.passes.gradients.pullback import pullback
+from lstm_lower.passes.gradients.reverse import pullback
 from lstm_lower.passes.rules.ordinary.tables import lowers_by, widened
 from lstm_lower.passes.rules.registry import Node, lowers
 
