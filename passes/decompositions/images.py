@@ -1,4 +1,4 @@
-"""Operators that sample images at places which are computed, as lookups and weights; MaxRoiPool as those of its bins."""
+"""Operators that sample images at computed places, as lookups and weights; MaxRoiPool as those of its bins."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Gradients of convolutions and poolings.
 
 Those of convolutions are transposed convolutions, and products of matrices, see `spread` and `gathered`. Of poolings,
-what windows share is spread by a transposed convolution with ones, channel by channel; of equal elements of a window the
-first is the largest, as PyTorch has it.
+what windows share is spread by a transposed convolution with ones, channel by channel; of equal elements of a window
+the first is the largest, as PyTorch has it.
 """
 
 from __future__ import annotations
