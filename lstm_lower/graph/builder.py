@@ -459,7 +459,7 @@ class Builder:
 
 def _function(op: type[std.Standard]) -> Callable[[Expr], Expr]:
     """The method behind a function of one operand."""
-    return lambda self: self.builder.op(op, self)
+    return lambda x: x.builder.op(op, x)
 
 
 def _operator(op: type[std.Standard]) -> Callable[[Expr, Expr | Scalar], Expr]:

@@ -27,14 +27,14 @@ DOCUMENTED = re.findall(
 )
 
 
-def signature(function: Any) -> str:
+def signature(function: Any, *, of_class: bool = False) -> str:
     """Arguments with their defaults, as far as Python tells; what they are annotated with may change."""
     try:
-        parameters = inspect.signature(function).parameters.values()
+        parameters = list(inspect.signature(function).parameters.values())
     except ValueError:
         return ""
-    plain = [x.replace(annotation=inspect.Parameter.empty) for x in parameters if x.name != "self"]
-    return str(inspect.Signature(plain))
+    given = parameters[1:] if of_class and inspect.isfunction(function) else parameters
+    return str(inspect.Signature([x.replace(annotation=inspect.Parameter.empty) for x in given]))
 
 
 def members(kind: type) -> Iterator[tuple[str, Any]]:
@@ -56,7 +56,7 @@ def lines(name: str, value: Any) -> Iterator[str]:
     elif isinstance(value, type):
         yield name if issubclass(value, Exception | Enum) else name + signature(value)
         for inner, member in members(value):
-            yield f"{name}.{inner}" + (signature(member) if callable(member) else "")
+            yield f"{name}.{inner}" + (signature(member, of_class=True) if callable(member) else "")
     else:
         yield name + signature(value) if callable(value) else name
 
