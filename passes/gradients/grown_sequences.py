@@ -12,10 +12,11 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Workspace, replace
 from lstm_lower.graph.edit import detach
-from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import stated
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.gradients.steps import variation
+from lstm_lower.passes.loops.views.loop import State
+from lstm_lower.passes.loops.views.while_loop import WhileLoop, all_loops
 
 
 class GrownSequencesPass(Pass):
@@ -31,64 +32,43 @@ class GrownSequencesPass(Pass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Converts."""
-        space = self.context.space
         modified = False
-        for node in [node for node in all_nodes(model.graph) if std.Loop.matches(node)]:
-            loop: ir.Node | None = node
-            last = node
-            while loop is not None:
-                last, loop = loop, _converted(loop, model.graph, space)
-                modified |= loop is not None
-            modified |= _join(last, space)
+        for loop in all_loops(model.graph, self.context.space):
+            if isinstance(loop, WhileLoop):
+                modified |= _stack(loop, model.graph)
+                modified |= _join(loop)
         return ir.passes.PassResult(model, modified)
 
 
-def _converted(node: ir.Node, around: ir.Graph, space: Workspace) -> ir.Node | None:
-    """The Loop with one such sequence less; `None` where it has none."""
-    view = std.Loop.of(node, space.facts)
-    if view is None:
-        return None
-    body = view.body
-    for j, initial in enumerate(view.carried):
-        appended = _appended(body.inputs[2 + j], body.outputs[1 + j], space)
-        sequence = node.outputs[j]
-        if appended is None or not _begins_empty(initial, space) or not _is_read_only(sequence):
-            continue
-        shape = space.facts.shape(appended)
-        if shape is None or not all(isinstance(dim, int | str) for dim in shape):
-            continue
-        if not all(isinstance(dim, int) for dim in shape) and variation(view, space.facts, around).of(appended):
-            continue
-        made = body.outputs[1 + j].producer()
-        assert made is not None
-        own = appended.producer()
-        if own is None or own.graph is not body or appended in body.outputs:
-            appended = Builder(space, body, before=made, scope=f"{node.name}/appended").op(std.Identity, appended)
-        appended.type, appended.shape = space.facts.type(appended), stated(shape)
-        body.outputs.pop(1 + j)
-        body.outputs.append(appended)
-        detach(made)
-        body.inputs.pop(2 + j)
-        node.attributes.pop("body")
-        operands = [value for i, value in enumerate(node.inputs) if i != 2 + j]
-        assert node.graph is not None
-        emitter = Builder(space, node.graph, before=node, scope=node.name or node.op_type)
-        loop = emitter.node(std.Loop, operands, len(node.outputs), body=body)
-        loop.metadata_props.update(node.metadata_props)
-        rest = [value for i, value in enumerate(node.outputs) if i != j]
-        for old, new in zip(rest, loop.outputs[: len(rest)], strict=True):
-            replace(old, new, space)
-        for reader, _ in list(sequence.uses()):
-            _read(reader, loop.outputs[-1], space)
+def _stack(loop: WhileLoop, around: ir.Graph) -> bool:
+    """Makes stacked outputs of a Loop's sequences; whether there was one."""
+    stacked = [(state, x) for state in loop.states if (x := _stackable(loop, state, around)) is not None]
+    for state, appended in stacked:
+        sequence = loop.stacked(appended).sequence
+        loop.drop_state(state)
+        for reader, _ in list(state.final.uses()):
+            _read(reader, sequence, loop.space)
             detach(reader)
-        detach(node)
-        space.facts.forget(*loop.outputs)
-        return loop
-    return None
+    if stacked:
+        loop.commit()
+    return bool(stacked)
 
 
-def _appended(parameter: ir.Value, update: ir.Value, space: Workspace) -> ir.Value | None:
+def _stackable(loop: WhileLoop, state: State, around: ir.Graph) -> ir.Value | None:
+    """The tensor that each step appends to a sequence, where it can be stacked."""
+    appended, facts = _appended(state, loop.space), loop.facts
+    if appended is None or not _begins_empty(state.initial, loop.space) or not _is_read_only(state.final):
+        return None
+    shape = facts.shape(appended)
+    if shape is None or not all(isinstance(dim, int | str) for dim in shape):
+        return None
+    known = all(isinstance(dim, int) for dim in shape)
+    return None if not known and variation(loop.view, facts, around).of(appended) else appended
+
+
+def _appended(state: State, space: Workspace) -> ir.Value | None:
     """The tensor that a step appends to a sequence; `None` where it does anything else."""
+    parameter, update = state.parameter, state.update
     if not isinstance(space.facts.type(parameter), ir.SequenceType):
         return None
     made = std.SequenceInsert.of(update.producer(), space.facts)
@@ -99,56 +79,48 @@ def _appended(parameter: ir.Value, update: ir.Value, space: Workspace) -> ir.Val
     return made.tensor
 
 
-def _join(node: ir.Node, space: Workspace) -> bool:
+def _join(loop: WhileLoop) -> bool:
     """Lets a Loop carry what has been joined so far in place of sequences of tensors of different shapes."""
-    view = std.Loop.of(node, space.facts)
-    if view is None:
-        return False
-    body, modified = view.body, False
-    for j, initial in enumerate(view.carried):
-        parameter, update, final = body.inputs[2 + j], body.outputs[1 + j], node.outputs[j]
-        appended, readers = _appended(parameter, update, space), [reader for reader, _ in final.uses()]
-        shape = None if appended is None else space.facts.shape(appended)
-        views = [view for view in map(space.facts.view, readers) if isinstance(view, std.ConcatFromSequence)]
+    modified, facts = False, loop.facts
+    for state in loop.states:
+        appended, readers = _appended(state, loop.space), [reader for reader, _ in state.final.uses()]
+        shape = None if appended is None else facts.shape(appended)
+        views = [view for view in map(facts.view, readers) if isinstance(view, std.ConcatFromSequence)]
         axes = {view.axis for view in views if not view.new_axis}
-        if appended is None or shape is None or final.is_graph_output() or len(axes) != 1:
+        if appended is None or shape is None or state.final.is_graph_output() or len(axes) != 1:
             continue
         (axis,) = {axis % len(shape) for axis in axes}
         if any(view.new_axis for view in views) or len(views) < len(readers):
             continue
-        first = _first(initial, appended, axis, node, space)
+        first = _first(loop, state, appended, axis)
         if first is None:
             continue
-        node.replace_input_with(2 + j, first)
-        old = update.producer()
-        assert old is not None
         dims = [None if i == axis else dim for i, dim in enumerate(shape)]
-        for value in (parameter, final):
-            value.type, value.shape = space.facts.type(appended), stated(dims)
-            space.facts.forget(value)
-        space.facts.enter(node)
-        joined = Builder(space, body, before=old, scope=old.name or "").op(std.Concat, parameter, appended, axis=axis)
-        body.outputs[1 + j] = joined
-        detach(old)
+        for value in (state.parameter, state.final):
+            value.type, value.shape = facts.type(appended), stated(dims)
+            facts.forget(value)
+        state.initial = first
+        state.update = loop.inside(before=state.update.producer()).op(std.Concat, state.parameter, appended, axis=axis)
         for reader in readers:
-            replace(reader.outputs[0], final, space)
+            replace(reader.outputs[0], state.final, loop.space)
             detach(reader)
         modified = True
+    if modified:
+        loop.commit()
     return modified
 
 
-def _first(value: ir.Value | None, appended: ir.Value, axis: int, node: ir.Node, space: Workspace) -> ir.Value | None:
+def _first(loop: WhileLoop, state: State, appended: ir.Value, axis: int) -> ir.Value | None:
     """What is joined before the first step; `None` where it is not known."""
-    maker, shape, dtype = _maker(value, space), space.facts.shape(appended), space.facts.dtype(appended)
-    assert node.graph is not None
-    e = Builder(space, node.graph, before=node, scope=node.name or node.op_type)
+    maker, shape, dtype = _maker(state.initial, loop.space), loop.facts.shape(appended), loop.facts.dtype(appended)
+    b = loop.before("first")
     if std.SequenceConstruct.matches(maker):
-        return e.concat([x for x in maker.inputs if x is not None], axis)
+        return b.concat([x for x in maker.inputs if x is not None], axis)
     sizes = [0 if i == axis else dim for i, dim in enumerate(shape or ())]
     known = [dim for dim in sizes if isinstance(dim, int)]
     if not std.SequenceEmpty.matches(maker) or dtype is None or len(known) < len(sizes):
         return None
-    return e.constant(np.zeros(known), dtype).value
+    return b.constant(np.zeros(known), dtype).value
 
 
 def _maker(value: ir.Value | None, space: Workspace) -> ir.Node | None:
