@@ -51,8 +51,8 @@ from lstm_lower.passes.loops.sigmoid_recognition import SigmoidRecognition
 from lstm_lower.passes.loops.strip_mining import StripMining
 from lstm_lower.passes.loops.trip_count import TripCount
 from lstm_lower.passes.loops.vectorization import Vectorization
-from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.loop import scans_of
+from lstm_lower.passes.loops.views.loop_pass import LoopPass
 from lstm_lower.passes.opset.conversion import ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.passes.targets.cpu import CPU

@@ -21,9 +21,9 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, replace
-from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.loop import Loop, State, scans_of
-from lstm_lower.passes.loops.views.parts import Parts, parts_of
+from lstm_lower.passes.loops.views.loop_pass import LoopPass
+from lstm_lower.passes.loops.views.partitions import Partition, partitions_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,13 +70,13 @@ class AccumulatorJoining(LoopPass):
                 raise self.broken(loop.node, f"one state that adds up '{whole}', got {len(found[1])} for its parts")
 
 
-def _next(loop: Loop) -> tuple[Parts, list[_Sum]] | None:
+def _next(loop: Loop) -> tuple[Partition, list[_Sum]] | None:
     """A value of the body all of whose parts are added up, and the sums in the order of the parts."""
     sums = {found.part: found for state in loop.states if (found := _sum(loop, state)) is not None}
     for part in sums:
         maker = loop.facts.maker(part)
         if isinstance(maker, std.Split | std.Slice) and maker.node.graph is loop.body:
-            for parts in parts_of(loop.facts, maker.data):
+            for parts in partitions_of(loop.facts, maker.data):
                 if part in parts.values and all(value in sums for value in parts.values):
                     return parts, [sums[value] for value in parts.values]
     return None
@@ -104,7 +104,7 @@ def _is_read_once(value: ir.Value) -> bool:
     return len(value.uses()) == 1
 
 
-def _join(loop: Loop, parts: Parts, sums: Sequence[_Sum]) -> None:
+def _join(loop: Loop, parts: Partition, sums: Sequence[_Sum]) -> None:
     """Puts one state in the place of several."""
     space, facts, whole = loop.space, loop.facts, parts.whole
     shape, kind = facts.shape(whole), facts.type(whole)
@@ -119,7 +119,7 @@ def _join(loop: Loop, parts: Parts, sums: Sequence[_Sum]) -> None:
     loop.states.append(State(initial, parameter, _update(loop, parts, parameter), final))
 
 
-def _initial(e: Builder, parts: Parts, values: Sequence[tuple[ir.Value, tuple[int, ...]]]) -> ir.Value:
+def _initial(e: Builder, parts: Partition, values: Sequence[tuple[ir.Value, tuple[int, ...]]]) -> ir.Value:
     """The initial values, joined as the parts are; one number everywhere is not copied together."""
     shape, dtype = e.facts.shape(parts.whole), e.facts.dtype(parts.whole)
     numbers = {e.facts.uniform(value) for value, _ in values}
@@ -131,7 +131,7 @@ def _initial(e: Builder, parts: Parts, values: Sequence[tuple[ir.Value, tuple[in
     return e.concat([e.unsqueeze(value, *dropped) if dropped else value for value, dropped in values], parts.axis)
 
 
-def _update(loop: Loop, parts: Parts, parameter: ir.Value) -> ir.Value:
+def _update(loop: Loop, parts: Partition, parameter: ir.Value) -> ir.Value:
     """The whole added to a state."""
     whole, facts = parts.whole, loop.facts
     product = facts.maker(whole)

@@ -21,7 +21,7 @@ from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.graph.values import Shape
-from lstm_lower.passes.loops.views.base import LoopPass, OnGraphs
+from lstm_lower.passes.loops.views.loop_pass import LoopPass, OnGraphs
 
 # onnxruntime's fast reductions: the axes summed over and the others change places at most this often.
 FASTEST_CHANGES = 2

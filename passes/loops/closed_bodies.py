@@ -15,8 +15,8 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import captures, set_operands
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
-from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.loop import Loop, State, scans_of
+from lstm_lower.passes.loops.views.loop_pass import LoopPass
 
 # A larger constant is handed in as weights are, instead of standing in the model once more.
 MOST_BYTES = 1024

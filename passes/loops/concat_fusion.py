@@ -16,9 +16,9 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.facts import Facts
-from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
 from lstm_lower.passes.loops.views.loop import Loop
+from lstm_lower.passes.loops.views.loop_pass import LoopPass
 
 
 class ConcatFusion(LoopPass):

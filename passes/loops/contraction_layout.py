@@ -45,7 +45,7 @@ from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
-from lstm_lower.passes.loops.views.base import AroundLoops, LoopPass, graphs_with_loops
+from lstm_lower.passes.loops.views.loop_pass import AroundLoops, LoopPass, graphs_with_loops
 
 LEAST_COLUMNS = 512
 LEAST_JOINED = 384

@@ -14,10 +14,10 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, replace
 from lstm_lower.graph.values import Entry
-from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.hoisting import hoist_sizes
 from lstm_lower.passes.loops.views.linear_code import scalar
 from lstm_lower.passes.loops.views.loop import Loop, State
+from lstm_lower.passes.loops.views.loop_pass import LoopPass
 from lstm_lower.passes.loops.views.while_loop import OnLoops, WhileLoop
 
 

@@ -21,9 +21,9 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.edit import detach
 from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting
-from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput, State
+from lstm_lower.passes.loops.views.loop_pass import LoopPass
 from lstm_lower.passes.loops.views.moves import moved, moves_from
 from lstm_lower.passes.loops.views.pads import lone_element
 

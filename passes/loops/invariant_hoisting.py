@@ -12,10 +12,10 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.form import node_label
-from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
 from lstm_lower.passes.loops.views.hoisting import hoist_initializers
 from lstm_lower.passes.loops.views.loop import Loop, scans_of
+from lstm_lower.passes.loops.views.loop_pass import LoopPass
 
 
 class InvariantHoisting(LoopPass):

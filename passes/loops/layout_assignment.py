@@ -23,9 +23,9 @@ from lstm_lower.graph.builder import Builder, replace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.values import Shape
 from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting
-from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput, State
+from lstm_lower.passes.loops.views.loop_pass import LoopPass
 
 # What a node costs besides the elements that it moves, in elements.
 NODE = 256

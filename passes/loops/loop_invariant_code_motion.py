@@ -18,10 +18,10 @@ from lstm_lower.graph.builder import replace
 from lstm_lower.graph.edit import remove_unread
 from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting, is_anchor
-from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.batching import NotBatchable
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
 from lstm_lower.passes.loops.views.loop import Loop
+from lstm_lower.passes.loops.views.loop_pass import LoopPass
 from lstm_lower.passes.loops.views.moves import behind_identity
 from lstm_lower.passes.loops.views.sequences import Sequences
 

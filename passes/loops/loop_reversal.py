@@ -19,8 +19,8 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import replace
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.inference import sliced
-from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput, scans_of
+from lstm_lower.passes.loops.views.loop_pass import LoopPass
 
 
 class LoopReversal(LoopPass):

@@ -15,8 +15,8 @@ from lstm_lower.graph.builder import Builder, replace
 from lstm_lower.graph.copies import Copier
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.subgraphs import all_nodes
-from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput
+from lstm_lower.passes.loops.views.loop_pass import LoopPass
 
 # More nodes than this take a runtime longer to load than they save.
 MOST_NODES = 200_000

@@ -33,9 +33,9 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import replace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting
-from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
 from lstm_lower.passes.loops.views.loop import Loop, State
+from lstm_lower.passes.loops.views.loop_pass import LoopPass
 
 PACK = 0.27
 TRANSPOSE = 0.5

@@ -15,10 +15,10 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder
 from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting
-from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
 from lstm_lower.passes.loops.views.loop import Loop
-from lstm_lower.passes.loops.views.parts import position_in_whole
+from lstm_lower.passes.loops.views.loop_pass import LoopPass
+from lstm_lower.passes.loops.views.partitions import position_in_whole
 
 
 class ProductFusion(LoopPass):

@@ -20,7 +20,7 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.edit import detach
-from lstm_lower.passes.loops.views.base import AroundLoops, LoopPass
+from lstm_lower.passes.loops.views.loop_pass import AroundLoops, LoopPass
 
 V = TypeVar("V", bound=std.Standard)
 

@@ -19,10 +19,10 @@ from lstm_lower.graph.builder import Builder, replace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.batch_axis_contraction import inner_beside
 from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting
-from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.batching import NotBatchable, known
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
 from lstm_lower.passes.loops.views.loop import Loop, State
+from lstm_lower.passes.loops.views.loop_pass import LoopPass
 from lstm_lower.passes.loops.views.sequences import Sequences
 
 # What is added may be kept for all steps when it is at most this many times larger than what it is computed from.

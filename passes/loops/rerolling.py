@@ -25,8 +25,8 @@ from lstm_lower.graph.builder import Builder, Expr, Workspace
 from lstm_lower.graph.edit import detach, remove_unread
 from lstm_lower.graph.subgraphs import with_inner
 from lstm_lower.passes.base import Pass
-from lstm_lower.passes.loops.views.roles import Carried, Constant, Element, Fixed, Numbers, Role, Same, Stacked
 from lstm_lower.passes.loops.views.rows import Code, Rows
+from lstm_lower.passes.loops.views.step_operands import Carried, Constant, Element, Fixed, Numbers, Role, Same, Stacked
 
 LEAST_STEPS = 4
 # Nodes of a kind that a step may hold; of more a loop is found by its other nodes, if at all.

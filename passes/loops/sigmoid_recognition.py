@@ -17,7 +17,7 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, replace
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
-from lstm_lower.passes.loops.views.base import LoopPass, OnGraphs
+from lstm_lower.passes.loops.views.loop_pass import LoopPass, OnGraphs
 from lstm_lower.passes.patterns import Variable, applied, match
 
 # What an error of an operand comes out of no larger, but for a factor.

@@ -24,10 +24,10 @@ from lstm_lower.graph.builder import Builder, replace
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import subgraphs_of
-from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
 from lstm_lower.passes.loops.views.loop import Loop, is_scan
-from lstm_lower.passes.loops.views.parts import Parts, parts_of, readers_of
+from lstm_lower.passes.loops.views.loop_pass import LoopPass
+from lstm_lower.passes.loops.views.partitions import Partition, partitions_of, readers_of
 
 BINARY = (std.Add, std.Sub, std.Mul, std.Div)
 # A joined operand counts as small when it has this many times fewer elements than the parts.
@@ -58,7 +58,7 @@ class Vectorization(LoopPass):
         while pending:
             value = pending.pop()
             made = next(
-                (made for parts in parts_of(self.facts, value) if (made := _Widening(place, parts).run())), None
+                (made for parts in partitions_of(self.facts, value) if (made := _Widening(place, parts).run())), None
             )
             if made is not None:
                 pending += [value, made]
@@ -102,7 +102,7 @@ class _Place:
 class _Widening:
     """One tensor's parts, and what may be done on the whole."""
 
-    def __init__(self, place: _Place, parts: Parts) -> None:
+    def __init__(self, place: _Place, parts: Partition) -> None:
         self.place = place
         self.loop = place.loop
         self.facts = place.context.space.facts

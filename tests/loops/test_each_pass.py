@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lstm_lower.graph.dump import dump
 from lstm_lower.graph.verify import verify
 from lstm_lower.passes.loops.operand_swapping import OperandSwapping
-from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.loops.views.loop_pass import LoopPass
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.conftest import Golden
 from tests.support.examples import tried

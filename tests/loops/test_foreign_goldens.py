@@ -15,7 +15,7 @@ from lstm_lower.passes.loops.loop_to_scan import LoopToScan
 from lstm_lower.passes.loops.output_concatenation import OutputConcatenation
 from lstm_lower.passes.loops.product_fusion import ProductFusion
 from lstm_lower.passes.loops.vectorization import Vectorization
-from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.loops.views.loop_pass import LoopPass
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.conftest import Golden
 

@@ -21,7 +21,7 @@ from lstm_lower.passes.loops.product_distribution import ProductDistribution
 from lstm_lower.passes.loops.reassociation import Reassociation
 from lstm_lower.passes.loops.reduction_recognition import ReductionRecognition
 from lstm_lower.passes.loops.strip_mining import StripMining
-from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.loops.views.loop_pass import LoopPass
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.conftest import Golden
 

@@ -15,7 +15,7 @@ from lstm_lower.graph.dump import dump
 from lstm_lower.passes.loops.contraction_layout import ContractionLayout
 from lstm_lower.passes.loops.product_splitting import ProductSplitting
 from lstm_lower.passes.loops.recomputation_elimination import RecomputationElimination
-from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.loops.views.loop_pass import LoopPass
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.conftest import Golden
 from tests.loops.test_each_pass import check, parsed, quick, shown

@@ -19,7 +19,7 @@ from lstm_lower.passes.inline import InlineFunctionsPass
 from lstm_lower.passes.loops.forward import ForwardScansPass
 from lstm_lower.passes.loops.rerolling import LoopRerolling
 from lstm_lower.passes.loops.strip_mining import StripMining
-from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.loops.views.loop_pass import LoopPass
 from lstm_lower.passes.opset.conversion import ConvertOpsetPass
 from lstm_lower.passes.pipeline import OptimizePass
 from lstm_lower.passes.shapes import InferShapesPass

@@ -18,8 +18,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import operands
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import subgraphs_of
-from lstm_lower.passes.loops.views.keys import node_key
-from lstm_lower.passes.loops.views.roles import (
+from lstm_lower.passes.loops.views.step_operands import (
     Carried,
     Constant,
     Element,
@@ -30,6 +29,7 @@ from lstm_lower.passes.loops.views.roles import (
     Stacked,
     element_of,
 )
+from lstm_lower.passes.loops.views.value_numbering import node_key
 
 # What a value is in each step.
 Tuple = tuple[ir.Value | None, ...]

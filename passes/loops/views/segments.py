@@ -14,7 +14,7 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.facts import Facts
-from lstm_lower.passes.loops.views.parts import range_of
+from lstm_lower.passes.loops.views.partitions import range_of
 
 # Every block cuts its part out of each of them.
 MOST_SEGMENTS = 4

@@ -15,7 +15,7 @@ import onnx
 import onnx.inliner
 
 import lstm_lower as ll
-from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.loops.views.loop_pass import LoopPass
 from lstm_lower.passes.opset.conversion import ConvertOpsetPass
 from lstm_lower.passes.tidy import UniqueNamesPass, VerifyPass
 from lstm_lower.records.model_files import load, to_proto

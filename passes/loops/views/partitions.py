@@ -1,4 +1,4 @@
-"""Parts: the values that a Split, or Slices side by side, cut a tensor into."""
+"""Partitions: the values that a Split, or Slices side by side, cut a tensor into."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lstm_lower.graph.subgraphs import subgraphs_of
 
 
 @dataclasses.dataclass(frozen=True)
-class Parts:
+class Partition:
     """A tensor cut up completely.
 
     Attributes:
@@ -28,12 +28,12 @@ class Parts:
     sizes: tuple[int, ...]
 
 
-def parts_of(facts: Facts, value: ir.Value) -> list[Parts]:
+def partitions_of(facts: Facts, value: ir.Value) -> list[Partition]:
     """The ways a value is cut into two or more parts of known sizes, in its own graph."""
     shape = facts.shape(value)
     if shape is None:
         return []
-    found: list[Parts] = []
+    found: list[Partition] = []
     slices: dict[int, dict[int, tuple[int, ir.Value]]] = {}
     for node, index in value.uses():
         view = facts.view(node)
@@ -42,7 +42,7 @@ def parts_of(facts: Facts, value: ir.Value) -> list[Parts]:
         if isinstance(view, std.Split):
             axis, sizes = view.axis, view.sizes
             if axis is not None and sizes is not None and len(sizes) > 1:
-                found.append(Parts(value, axis, tuple(node.outputs), sizes))
+                found.append(Partition(value, axis, tuple(node.outputs), sizes))
         elif isinstance(view, std.Slice):
             cut = range_of(view)
             if cut is not None:
@@ -64,7 +64,7 @@ def range_of(cut: std.Slice) -> tuple[int, int, int] | None:
     return axes[0], start, end
 
 
-def _tiling(whole: ir.Value, axis: int, cuts: dict[int, tuple[int, ir.Value]], size: object) -> list[Parts]:
+def _tiling(whole: ir.Value, axis: int, cuts: dict[int, tuple[int, ir.Value]], size: object) -> list[Partition]:
     values: list[ir.Value] = []
     sizes: list[int] = []
     at = 0
@@ -78,7 +78,7 @@ def _tiling(whole: ir.Value, axis: int, cuts: dict[int, tuple[int, ir.Value]], s
     graphs = {id(node.graph) for value in values if (node := value.producer()) is not None}
     if at != size or len(values) < 2 or len(values) < len(cuts) or len(graphs) > 1:
         return []
-    return [Parts(whole, axis, tuple(values), tuple(sizes))]
+    return [Partition(whole, axis, tuple(values), tuple(sizes))]
 
 
 def position_in_whole(facts: Facts, value: ir.Value) -> tuple[int, int]:
