@@ -12,9 +12,8 @@ from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import stated
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.composites import LowerCompositesPass
-from lstm_lower.passes.gradients.grown_sequences import GrownSequencesPass
 from lstm_lower.passes.gradients.ranks import DemandedRanksPass
-from lstm_lower.passes.gradients.sequences import StaticSequencesPass
+from lstm_lower.passes.gradients.sequences_to_tensors import SequencesToTensorsPass
 from lstm_lower.passes.inline import InlineFunctionsPass
 from lstm_lower.passes.loops.dead_code_elimination import DeadCodeElimination
 from lstm_lower.passes.loops.induction_variables import InductionVariables
@@ -45,8 +44,7 @@ def preparing_passes() -> list[Pass]:
         InferShapesPass(),
         # Ops of ours have gradients by their formulas.
         LowerCompositesPass(standard_rnn=False),
-        GrownSequencesPass(),
-        StaticSequencesPass(),
+        SequencesToTensorsPass(),
         CountedLoopsPass(),
         LiftWeightsPass(),
     ]

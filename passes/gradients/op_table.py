@@ -16,7 +16,7 @@ from onnx import defs
 from lstm_lower.graph import standard as std
 from lstm_lower.passes.decompositions import decomposes
 from lstm_lower.passes.gradients import registry
-from lstm_lower.passes.gradients.sequences import kinds
+from lstm_lower.passes.gradients.sequences_to_tensors import kinds
 
 MARK = "<!-- Written by `python -m lstm_lower.passes.gradients.op_table docs/gradients.md`; do not edit. -->\n"
 

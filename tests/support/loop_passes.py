@@ -12,9 +12,8 @@ from lstm_lower.passes.base import Pass
 from lstm_lower.passes.branches import ConstantBranchPass
 from lstm_lower.passes.composites import LowerCompositesPass
 from lstm_lower.passes.gradient_preparation import CountedLoopsPass, LiftWeightsPass
-from lstm_lower.passes.gradients.grown_sequences import GrownSequencesPass
 from lstm_lower.passes.gradients.ranks import DemandedRanksPass
-from lstm_lower.passes.gradients.sequences import StaticSequencesPass
+from lstm_lower.passes.gradients.sequences_to_tensors import SequencesToTensorsPass
 from lstm_lower.passes.inline import InlineFunctionsPass
 from lstm_lower.passes.loops.forward import ForwardScansPass
 from lstm_lower.passes.loops.rerolling import LoopRerolling
@@ -58,7 +57,6 @@ def keeping_passes() -> dict[str, Pass]:
         CountedLoopsPass(),
         DemandedRanksPass(),
         ForwardScansPass(),
-        GrownSequencesPass(),
         InferShapesPass(),
         InlineFunctionsPass(),
         LegalizePass(),
@@ -68,9 +66,9 @@ def keeping_passes() -> dict[str, Pass]:
         NameOutputsPass(),
         OptimizePass(),
         RemoveUnreadWeightsPass(),
+        SequencesToTensorsPass(),
         SortPass(),
         StatedDefaultsPass(),
-        StaticSequencesPass(),
         UniqueNamesPass(),
         VerifyPass(),
     ]
