@@ -14,7 +14,6 @@ from benchmarks.block import Case
 from lstm_lower.graph.edit import captures
 from lstm_lower.passes.loops.views.loop import scans_of
 from lstm_lower.passes.trace import Trace
-from tests.support.loop_checks import assert_same, run
 
 SHAPE = (7, 2, 3, 5)
 PLAIN = Case("BlockLSTMGrad", SHAPE)
@@ -70,19 +69,6 @@ def test_blocks_of_one_step_write_outputs_in_place_and_copy_no_weight(variant: s
     read = {value.name for value in [*loop.inputs, *captures(loop)] if value is not None}
     assert whole <= read
     assert {value.name for value in loop.outputs} >= {"x_grad_out", "w_grad_out"}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("variant", ["plain", "peephole", "short", "dynamic"])
-@pytest.mark.parametrize("op", ["BlockLSTMGrad", "BlockLSTM"])
-@pytest.mark.parametrize("schedule", ["auto", "unroll", "chunk:3", "chunk:7", "chunk:1"])
-def test_schedules_agree(op: str, variant: str, schedule: str) -> None:
-    case = Case(op, SHAPE, variant)
-    operands = block.arrays(case)
-    model, feeds = block.model(case, operands), block.feeds(case, operands)
-    expected = run(ll.lower(model, schedule="scan"), feeds)
-    for optimised in (False, True):
-        assert_same(expected, run(ll.lower(model, schedule=schedule), feeds, optimised=optimised), tolerance=1e-6)
 
 
 def test_unrolling_leaves_no_control_flow() -> None:

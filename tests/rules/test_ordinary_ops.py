@@ -14,6 +14,7 @@ import pytest
 import lstm_lower as ll
 from lstm_lower.opdef import REGISTRY, DType
 from tests.rules.test_gradients import run
+from tests.support.examples import TIMES
 from tests.support.ordinary.case import BFLOAT16, Case, recording
 from tests.support.ordinary.families import MODULES, all_cases, cases
 from tests.support.ordinary.models import assert_close, model_of, results_of
@@ -95,7 +96,8 @@ def test_lowered_equals_tensorflow(group: Group, opset: int, symbolic: bool, unr
         together.add(model, feeds)
     if not taken:
         return
-    lowered = ll.lower(together.model())
+    # Two forms of three are optimised.
+    lowered = ll.lower(together.model(), optimize=opset != 18)
     assert {node.domain for node in lowered.graph.node} <= {""}
     if not unranked:
         # The checker asks for the rank of every output.
@@ -135,7 +137,8 @@ def test_recording_is_what_tensorflow_computes(family: str) -> None:
     kept = recording(family)
     recorded = [case for case in cases(family) if case.recorded]
     assert [case.id for case in recorded] == list(kept)
-    for case in recorded:
+    # What another version of TensorFlow computes otherwise shows in more than one case.
+    for case in recorded[:: 1 if TIMES > 1 else 3]:
         try:
             computed = record(case)
         except tf.errors.UnimplementedError as error:

@@ -9,13 +9,17 @@ import lstm_lower as ll
 
 tf = pytest.importorskip("tensorflow")
 
+from tests.support.examples import TIMES  # noqa: E402 (needs TensorFlow)
 from tests.support.layer_steps import STEPS, traced  # noqa: E402 (needs TensorFlow)
 from tests.tensorflow.test_graphs import lowered, run  # noqa: E402 (needs TensorFlow)
 
+# Each in one form, in turn; in both where more examples are asked for.
+FORMS = ((False,), (True,)) if TIMES == 1 else ((False, True),)
+CASES = [(name, form) for number, name in enumerate(STEPS) for form in FORMS[number % len(FORMS)]]
+
 
 @pytest.mark.slow
-@pytest.mark.parametrize("open_batch", [False, True])
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize(("name", "open_batch"), CASES)
 def test_results_equal_tensorflow(name: str, open_batch: bool) -> None:
     function, feeds = traced(name, open_batch=open_batch)
     expected = {key: value.numpy() for key, value in function(*feeds).items()}

@@ -15,7 +15,7 @@ from tests.support.fuzz.tf_programs.judging import Finding, judged, judged_keras
 from tests.support.fuzz.tf_programs.programs import program  # noqa: E402
 from tests.support.fuzz.tf_programs.reducing import reduced  # noqa: E402
 
-PROGRAMS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 13, 14, 16)
+PROGRAMS = (0, 1, 2, 4, 5, 6, 7, 8, 13, 14)
 # Take little time each.
 QUICK = (1, 4, 5, 6, 7, 13)
 
@@ -26,7 +26,7 @@ def test_a_random_program_is_what_it_is_in_tensorflow(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 3, 7])
+@pytest.mark.parametrize("seed", [3])
 def test_a_random_model_of_keras_learns_the_same(seed: int) -> None:
     assert judged_keras(seed) == Finding("passed")
 

@@ -80,7 +80,7 @@ class Way:
     opset: int | None = None
 
 
-WAYS = (Way(), Way(None, optimize=False), Way(given=True), Way(opset=13), Way("inputs", optimize=False))
+WAYS = (Way(), Way(None, optimize=False), Way(given=True), Way(opset=13, optimize=False), Way(optimize=False))
 
 
 def imported(meta: Path, way: Way = WAYS[0]) -> onnx.ModelProto:

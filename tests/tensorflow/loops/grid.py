@@ -53,7 +53,7 @@ ALL_FORMS = [
 ]
 
 # In turn of both kinds.
-MADE_ON_THE_SPOT = [*SOME_FORMS, *PART] if TIMES > 1 else [*SOME_FORMS[::9], *PART[::7]]
+MADE_ON_THE_SPOT = [*SOME_FORMS, *PART] if TIMES > 1 else [*SOME_FORMS[::18], *PART[::14]]
 
 
 def main() -> int:
