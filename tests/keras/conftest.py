@@ -16,3 +16,8 @@ def _unchecked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         return
     with contextlib.suppress(ll.InvalidInputError):  # without TensorFlow these tests are skipped
         monkeypatch.setattr(ll, "from_keras", functools.partial(ll.from_keras, check=False))
+        if request.path.stem == "test_layers":
+            # What evaluates a step is a second trace of the model, which these tests do not read.
+            from lstm_lower.keras.evaluation import Evaluation
+
+            monkeypatch.setattr(Evaluation, "record", lambda *_: None)

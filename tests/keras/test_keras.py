@@ -307,14 +307,9 @@ def test_a_model_of_another_backend_is_saved_there_and_loaded_here(tmp_path: Pat
     x, y = np.random.default_rng(0).random((8, 5, 4), np.float32), np.arange(8) % 3
     np.savez(tmp_path / "data.npz", x=x, y=y)
 
-    def there(program: str) -> None:
-        environment = {**os.environ, "KERAS_BACKEND": "torch"}
-        lines = ["import keras, numpy as np, lstm_lower as ll", "data = dict(np.load('data.npz'))", program]
-        words = [sys.executable, "-c", "\n".join(lines)]
-        subprocess.run(words, env=environment, cwd=tmp_path, check=True, timeout=600)
-
-    there(
-        """
+    program = """
+import keras, numpy as np, lstm_lower as ll
+data = dict(np.load('data.npz'))
 model = keras.Sequential([keras.Input((5, 4)), keras.layers.LSTM(6), keras.layers.Dense(3, activation="softmax")])
 model.compile("adam", "sparse_categorical_crossentropy")
 model.fit(data["x"], data["y"], verbose=0)
@@ -326,13 +321,8 @@ else:
     raise AssertionError
 model.save("model.keras")
 np.save("predicted.npy", model.predict(data["x"], verbose=0))
-"""
-    )
-    model = keras.saving.load_model(tmp_path / "model.keras", compile=False)
-    close(model.predict(x, verbose=0), np.load(tmp_path / "predicted.npy"))
-    onnx.save(ll.from_keras(model, "sparse_categorical_crossentropy", "adam"), tmp_path / "step.onnx")
-    there(
-        """
+print("saved", flush=True)
+input()
 model, trainer = keras.saving.load_model("model.keras"), ll.Trainer("step.onnx")
 for _ in range(3):
     trainer.step(data)
@@ -340,7 +330,16 @@ trainer.to_keras(model)
 (predicted,) = trainer.predict({"x": data["x"]}).values()
 np.testing.assert_allclose(model.predict(data["x"], verbose=0), predicted, rtol=1e-5, atol=1e-6)
 """
-    )
+    environment = {**os.environ, "KERAS_BACKEND": "torch"}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", program], env=environment, cwd=tmp_path, **pipes) as there:
+        assert there.stdout is not None
+        assert there.stdout.readline() == "saved\n"
+        model = keras.saving.load_model(tmp_path / "model.keras", compile=False)
+        close(model.predict(x, verbose=0), np.load(tmp_path / "predicted.npy"))
+        onnx.save(ll.from_keras(model, "sparse_categorical_crossentropy", "adam"), tmp_path / "step.onnx")
+        there.communicate("made\n", timeout=600)
+    assert there.returncode == 0
 
 
 @pytest.mark.slow

@@ -58,8 +58,7 @@ def same_weights(model: Any, trainer: ll.Trainer) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [Clipped, Twice])
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("kind", "weighted"), [(Clipped, False), (Twice, True)])
 def test_training_follows_the_models_own_step(kind: Any, *, weighted: bool) -> None:
     model, (x, _) = made(kind), data()
     y, weight = np.eye(5, 3, dtype=np.float32), np.linspace(0, 1, 5, dtype=np.float32)
