@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
 import typer
 from rich.markup import escape
 
@@ -43,6 +42,8 @@ from lstm_lower.errors import InvalidInputError, some
 from lstm_lower.records.content_kinds import is_tensorflow
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from lstm_lower.records.origin import Origin
     from lstm_lower.runtime.proof.check import Report
     from lstm_lower.tensorflow.against_tensorflow import Comparison, Lowering
@@ -220,13 +221,10 @@ def print_report(report: Report) -> None:
 # `lstm-lower check --against tensorflow`: a graph's runs here next to TensorFlow's.
 
 
-Array = np.ndarray[Any, Any]
-
-
 def compare_file(
     path: Path,
     options: ImportOptions,
-    given: Mapping[str, Array],
+    given: Mapping[str, np.ndarray[Any, Any]],
     sizes: Mapping[str, int],
     *,
     seed: int,
