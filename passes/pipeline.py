@@ -228,8 +228,7 @@ class OptimizePass(Pass):
             if holds(model):
                 for stage in stages:
                     modified |= self._stage(model, stage)
-        # For kernels, what the passes know in another form. It did less before.
-        context.settled.pop(LegalizePass, None)
+        # For kernels, what the passes know in another form.
         if self._run(model, LegalizePass(self.target, slow=True).share(context), 1):
             modified = True
             self._fixed_point(model, [CommonSubexpressionElimination(context), DeadCodeElimination(context)])

@@ -76,6 +76,11 @@ class LoopPass(Pass):
         for node in scans_of(model.graph):
             if node.graph is None or (is_over_blocks(node) and not self.on_blocks):
                 continue
+            # Inner loops that were rewritten have left work in the bodies around them.
+            for need in self.needs if modified else ():
+                step = need(self.context)
+                step.context = self.context
+                step.rewrite(Loop(node, self.context.space))
             modified |= self.rewrite(Loop(node, self.context.space))
         return modified
 
