@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import copy
 import dataclasses
 import os
 import typing
@@ -16,9 +17,10 @@ from lstm_lower.arguments import size
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.bindings import composite_nodes
+from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.dump import dump
-from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
-from lstm_lower.passes.base import Pass
+from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of, with_inner
+from lstm_lower.passes.base import Context, Pass
 from lstm_lower.passes.catalog import chosen
 from lstm_lower.passes.driver import run_passes, transform
 from lstm_lower.passes.inline import InlineLoopsPass
@@ -46,7 +48,7 @@ from lstm_lower.passes.loops.product_splitting import ProductSplitting
 from lstm_lower.passes.loops.reassociation import Reassociation
 from lstm_lower.passes.loops.recomputation_elimination import RecomputationElimination
 from lstm_lower.passes.loops.reduction_recognition import ReductionRecognition
-from lstm_lower.passes.loops.rerolling import LoopRerolling
+from lstm_lower.passes.loops.rerolling import LoopRerolling, cost, has_equal_products
 from lstm_lower.passes.loops.sigmoid_recognition import SigmoidRecognition
 from lstm_lower.passes.loops.strip_mining import StripMining
 from lstm_lower.passes.loops.trip_count import TripCount
@@ -219,10 +221,47 @@ class OptimizePass(Pass):
         context.trace = self.trace
         # Formulas are optimised as all else is.
         modified = LegalizePass(self.target).share(context)(model).modified
-        self._flat = False
-        # What others wrote as its steps is a loop like any other, but where no loop is wanted.
-        if self.kind != "unroll":
-            modified |= self._run(model, LoopRerolling(faster=True).share(context), 1)
+        first = len(self.trace.changes)
+        rolled = self._rolled(model)
+        modified |= self._optimized(model)
+        if rolled is not None and self._takes(model, rolled):
+            self.trace.changes[first:] = rolled.trace.changes
+            modified = True
+        self._note(model, modified=modified)
+        return ir.passes.PassResult(model, modified)
+
+    def _rolled(self, model: ir.Model) -> OptimizePass | None:
+        """What has optimised a copy in which equal steps in a row are loops again, if there are any."""
+        if self.kind == "unroll" or not any(map(has_equal_products, with_inner(model.graph))):
+            return None
+        work = copy_model(model)
+        context = Context(work)
+        other = copy.copy(self)
+        other.share(context)
+        other.context, other.trace = context, Trace(dump=self.trace.dump)
+        context.trace, other._flat = other.trace, False
+        if not other._run(work, LoopRerolling().share(context), 1):
+            return None
+        other._optimized(work)
+        return other
+
+    def _takes(self, model: ir.Model, rolled: OptimizePass) -> bool:
+        """Takes the form with loops where that costs less."""
+        work, space = rolled.context.model, rolled.context.space
+        if cost(work.graph, space.facts) >= cost(model.graph, self.context.space.facts):
+            self.trace.refuse(LoopRerolling.name, "steps", "as a loop they would take longer")
+            return False
+        model.graph = work.graph
+        # Names and facts were those of the other nodes.
+        self.context.changed(preserved=False)
+        rolled.context.close()
+        if self.trace.watch is not None:
+            self.trace.watch(LoopRerolling.name, 1, model)
+        return True
+
+    def _optimized(self, model: ir.Model) -> bool:
+        """Optimises a model as it is; returns whether something changed."""
+        context, modified = self.context, False
         self._flat = not _is_nested(model)
         for holds, stages in PLAN:
             if holds(model):
@@ -232,8 +271,7 @@ class OptimizePass(Pass):
         if self._run(model, LegalizePass(self.target, slow=True).share(context), 1):
             modified = True
             self._fixed_point(model, [CommonSubexpressionElimination(context), DeadCodeElimination(context)])
-        self._note(model, modified=modified)
-        return ir.passes.PassResult(model, modified)
+        return modified
 
     def _note(self, model: ir.Model, *, modified: bool) -> None:
         """Says why a model's loops are as they were."""
