@@ -181,7 +181,7 @@ class Pool:
             program: what they run.
             state: state input -> value.
             count: number of workers.
-            address: of the cluster, see `cluster.connect`.
+            address: of the cluster, see `connect`.
 
         Raises:
             InvalidInputError: there is no cluster, or it is too small.
