@@ -88,13 +88,24 @@ class Attribute:
         return _read(self.type, given)
 
 
-def fault(
-    types: Mapping[str, Sequence[Any]],
-    inputs: Sequence[Operand],
-    outputs: Sequence[Operand],
-    attributes: Sequence[Attribute],
-) -> tuple[str, str, object] | None:
+@dataclasses.dataclass(frozen=True)
+class Declared:
+    """All that a definition declares.
+
+    Attributes:
+        types: type variable -> names of the dtypes that it may be.
+        inputs, outputs, attributes: the declarations in order.
+    """
+
+    types: Mapping[str, Sequence[Any]]
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
+    attributes: tuple[Attribute, ...]
+
+
+def fault(declared: Declared) -> tuple[str, str, object] | None:
     """What is wrong with declarations that cannot be read: at which name, what is required there, and what came."""
+    types, inputs, outputs, attributes = declared.types, declared.inputs, declared.outputs, declared.attributes
     known = sorted(DTYPES)
     for variable, allowed in types.items():
         for dtype in [allowed] if isinstance(allowed, str) else allowed:
@@ -106,11 +117,11 @@ def fault(
         if name in taken:
             return f"{kind} {name}", "a name of its own", f"that of {taken[name]}"
         taken[name] = f"an {kind}"
-    for declared in (*inputs, *outputs):
-        if declared.dtype not in types and declared.dtype not in DTYPES:
-            return declared.name, f"one of {', '.join([*types, *known])} as its dtype", repr(declared.dtype)
-        if declared.count is not None and declared.count not in lengths:
-            return declared.name, f"one of the int attributes {lengths} as its count", repr(declared.count)
+    for each in (*inputs, *outputs):
+        if each.dtype not in types and each.dtype not in DTYPES:
+            return each.name, f"one of {', '.join([*types, *known])} as its dtype", repr(each.dtype)
+        if each.count is not None and each.count not in lengths:
+            return each.name, f"one of the int attributes {lengths} as its count", repr(each.count)
     for attribute in attributes:
         if attribute.type not in TYPES:
             names = [getattr(type_, "__name__", "") if get_origin(type_) is None else str(type_) for type_ in TYPES]

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from lstm_lower import declarations, dims, errors
-from lstm_lower.declarations import REQUIRED, Arranged, Attribute, Operand, Slot, attr, operand, slots
+from lstm_lower.declarations import REQUIRED, Arranged, Attribute, Declared, Operand, Slot, attr, operand, slots
 from lstm_lower.dtypes import DTYPES, DType, all_dtypes, dtype_name, dtype_of
 from lstm_lower.registry import DOMAIN, ONNX_DOMAINS, SYNONYMS, Registry, is_ours, key_of
 
@@ -104,7 +104,7 @@ class OpDef:
         family: the module that the definition stands in: `block`, `cudnn`, ...
         static_sizes: dimension symbols whose sizes the lowering must know before the run.
         static_operands: operands whose values it must know.
-        ordinary: whether other converters know the op, so that it stands in no ONNX file that they write.
+        recurrent: whether it is a cell of a recurrent layer, or a sequence of cells.
         stock: whether onnxruntime itself has a kernel for it on every machine.
     """
 
@@ -118,7 +118,7 @@ class OpDef:
     family: ClassVar[str] = ""
     static_sizes: ClassVar[tuple[str, ...]] = ()
     static_operands: ClassVar[tuple[str, ...]] = ()
-    ordinary: ClassVar[bool] = False
+    recurrent: ClassVar[bool] = False
     stock: ClassVar[bool] = False
 
     class Types:
@@ -128,23 +128,27 @@ class OpDef:
 
     def __init_subclass__(cls, *, abstract: bool = False, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls.inputs = _declarations(cls, "Inputs", Operand)
-        cls.outputs = _declarations(cls, "Outputs", Operand)
-        cls.attributes = _declarations(cls, "Attrs", Attribute)
-        types = {name: allowed for name, allowed in vars(cls.Types).items() if not name.startswith("_")}
-        fault = declarations.fault(types, cls.inputs, cls.outputs, cls.attributes)
+        declared = cls.declared(abstract=abstract)
+        fault = declarations.fault(declared)
         if fault is not None:
             raise errors.InvalidInputError(errors.requires(cls.__name__, None, *fault))
-        cls.types = {name: tuple(DTYPES[dtype] for dtype in allowed) for name, allowed in types.items()}
+        cls.inputs, cls.outputs, cls.attributes = declared.inputs, declared.outputs, declared.attributes
+        cls.types = {name: tuple(DTYPES[dtype] for dtype in allowed) for name, allowed in declared.types.items()}
         if abstract:
             return
         cls.op_type = cls.__name__
         cls.family = cls.__module__.rpartition(".")[2]
-        cls.ordinary = cls.__module__.startswith("lstm_lower.ops.ordinary.")
         cls.domain = key_of(cls)[0]
         if cls.domain in ONNX_DOMAINS:
             raise errors.InvalidInputError(f"{cls.op_type} requires a domain of its own, got ONNX's '{cls.domain}'")
         REGISTRY.register(cls, cls, cls.__module__)
+
+    @classmethod
+    def declared(cls, *, abstract: bool) -> Declared:  # noqa: ARG003
+        """What the nested classes declare."""
+        types = {name: allowed for name, allowed in vars(cls.Types).items() if not name.startswith("_")}
+        inputs, outputs = _declarations(cls, "Inputs", Operand), _declarations(cls, "Outputs", Operand)
+        return Declared(types, inputs, outputs, _declarations(cls, "Attrs", Attribute))
 
     @classmethod
     def summary(cls) -> str:
@@ -183,9 +187,7 @@ class OpDef:
         for output in cls.outputs:
             spec = cls.shape_spec(output, call.attributes)
             shape = None if spec is None else call.unifier.shape(spec)
-            dtype = call.types.get(output.dtype) if output.dtype in cls.types else DTYPES[output.dtype]
-            count = call.attributes[output.count] if output.count else 1
-            infos += [TensorInfo(dtype, shape) for _ in range(count)]
+            infos += [TensorInfo(dtype, shape) for dtype in _output_dtypes(call, output)]
         return infos
 
     @classmethod
@@ -220,7 +222,7 @@ class OpDef:
         call = Call(cls)
         try:
             _bind_attributes(call, attributes)
-            _bind_operands(call, operands)
+            _bind_operands(call, operands, attributes)
             cls.verify(call)
             call.outputs = cls.output_infos(call)
             _check_outputs(call)
@@ -288,14 +290,16 @@ def _bind_attributes(call: Call, given: Mapping[str, Any]) -> None:
             raise call.error(f"attribute {count}", f"0 to {_MAX_COUNT}", call.attributes[count])
 
 
-def _bind_operands(call: Call, given: Arranged[TensorInfo | None]) -> None:
-    """Checks dtypes and shapes of the operands and binds type variables and dimension symbols."""
+def _bind_operands(call: Call, given: Arranged[TensorInfo | None], attributes: Mapping[str, Any]) -> None:
+    """Checks dtypes and shapes of the operands and binds type variables and dimension symbols; lists tell lengths."""
     for declared in call.op.inputs:
         if declared.variadic:
             infos = given.lists.get(declared.name, [])
             for index, info in enumerate(infos):
                 _bind_operand(call, Slot(declared, index), info)
             call.lists[declared.name] = [info for info in infos if info is not None]
+            if declared.count and declared.count not in attributes:
+                call.attributes[declared.count] = len(infos)
         else:
             found = given.single.get(declared.name)
             _bind_operand(call, Slot(declared), found)
@@ -338,6 +342,15 @@ def _bind_dtype(call: Call, slot: Slot, info: TensorInfo) -> None:
     if info.dtype != bound:
         first = next(o.name for o in call.op.inputs if o.dtype == declared.dtype)
         raise call.error(str(slot), f"dtype {dtype_name(bound)} (as {first})", dtype_name(info.dtype))
+
+
+def _output_dtypes(call: Call, output: Operand) -> list[DType | None]:
+    """The dtype of each tensor of an output."""
+    if output.mixed:
+        alike = next(declared.name for declared in call.op.inputs if declared.dtype == output.dtype)
+        return [info.dtype for info in call.lists[alike]]
+    dtype = DTYPES.get(output.dtype) or call.types.get(output.dtype) or call.attributes.get(output.dtype)
+    return [dtype] * (call.attributes[output.count] if output.count else 1)
 
 
 def _check_outputs(call: Call) -> None:

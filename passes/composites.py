@@ -28,6 +28,7 @@ from lstm_lower.passes.base import Pass
 from lstm_lower.passes.rewriting import Results, Rewriting
 from lstm_lower.passes.rules.registry import RULES, Node
 from lstm_lower.passes.rules.registry import Results as Named
+from lstm_lower.passes.shapes import state
 from lstm_lower.records import contracts, origin
 from lstm_lower.registry import is_ours
 
@@ -71,7 +72,16 @@ class LowerCompositesPass(Pass):
         if lowering.reasons:
             raise UnsupportedOpError("\n".join(map(str, lowering.reasons)), about=lowering.reasons)
         contracts.write(model, lowering.contracts)
+        self._state_outputs(model)
         return ir.passes.PassResult(model, modified=modified)
+
+    def _state_outputs(self, model: ir.Model) -> None:
+        """States of the model's outputs what is known now that all is lowered."""
+        open_outputs = [value for value in model.graph.outputs if value.type is None or value.shape is None]
+        if open_outputs:
+            self.context.space.facts.look_again()
+        for value in open_outputs:
+            state(value, self.context.space.facts)
 
     def ensures(self, model: ir.Model) -> None:
         """None of the chosen nodes is left, at any nesting level.

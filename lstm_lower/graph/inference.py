@@ -12,6 +12,7 @@ from typing import Any
 import onnx_ir as ir
 
 from lstm_lower.dtypes import PARTS
+from lstm_lower.dims import unknown_sizes
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.values import Alternatives, Dim, Entry, Open, Partial, Shape, broadcast, product
 
@@ -173,6 +174,14 @@ def _gather(op: std.Gather) -> Inferred:
     if shape is None or indices is None or axis is None:
         return [(op.dtype(), None)]
     return [(op.dtype(), (*shape[:axis], *indices, *shape[axis + 1 :]))]
+
+
+@infers(std.GatherND)
+def _gather_nd(op: std.GatherND) -> Inferred:
+    shape, indices = op.shape(0), op.shape(1)
+    if shape is None or not indices or not isinstance(depth := indices[-1], int):
+        return [(op.dtype(), None)]
+    return [(op.dtype(), (*indices[:-1], *shape[op.batch_dims + depth :]))]
 
 
 @infers(std.GatherElements)
@@ -384,6 +393,9 @@ def _reduce(op: std.Reduction) -> Inferred:
         return [(op.dtype(), None)]
     if op.is_total and not op.keepdims:
         return [(op.dtype(), ())]
+    listed = op.shape(1) if op.axes is None else None
+    if shape is not None and not op.keepdims and listed and isinstance(count := listed[0], int) and count:
+        return [(op.dtype(), unknown_sizes(len(shape) - count))]
     return [(op.dtype(), _reduced(shape, op.axes, keepdims=op.keepdims))]
 
 

@@ -17,6 +17,8 @@ IFCO = ("i", "f", "c", "o")
 class _BlockSequence(OpDef, abstract=True):
     """Common to the four ops over whole sequences."""
 
+    recurrent = True
+
     gate_order: ClassVar[tuple[str, ...]] = ICFO
 
     class Inputs:
@@ -107,6 +109,8 @@ class BlockLSTMGradV2(BlockLSTMGrad):
 class LSTMBlockCell(OpDef):
     """One LSTM step with optional peepholes and cell clip; gates packed i, c, f, o."""
 
+    recurrent = True
+
     class Inputs:
         x = operand("B I")
         cs_prev = operand("B H")
@@ -138,6 +142,8 @@ class LSTMBlockCellGrad(OpDef):
     The gradients of x, h_prev, w and b are products with dicfo and are not part of the op.
     """
 
+    recurrent = True
+
     forward = "LSTMBlockCell"
 
     class Inputs(LSTMBlockCell.Inputs):
@@ -163,6 +169,8 @@ class LSTMBlockCellGrad(OpDef):
 
 class GRUBlockCell(OpDef):
     """One GRU step that applies the reset gate before the product; gates packed r, u."""
+
+    recurrent = True
 
     class Types:
         T = ("float32",)

@@ -9,13 +9,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from lstm_lower.opdef import Call, attr, operand
-from lstm_lower.ops.gradients import FLOATS
-from lstm_lower.ops.indexing import INDEX
+from lstm_lower.opdef import Call
+from lstm_lower.ops.raw import FLOATS, RawOp
 from lstm_lower.spatial import (
-    FORMATS,
-    PADDINGS,
-    VOLUME_FORMATS,
     SpatialOp,
     bind_sizes,
     check_output_sizes,
@@ -23,7 +19,7 @@ from lstm_lower.spatial import (
 )
 
 
-class _ConvolutionGradient(SpatialOp, abstract=True):
+class _ConvolutionGradient(SpatialOp, RawOp, abstract=True):
     """The gradient of a convolution with respect to one of its operands.
 
     Attributes:
@@ -33,16 +29,6 @@ class _ConvolutionGradient(SpatialOp, abstract=True):
 
     vector: ClassVar[str] = ""
     vector_symbols: ClassVar[str] = ""
-
-    class Types:
-        T = FLOATS
-
-    class Attrs:
-        strides = attr(list[int])
-        padding = attr(str, choices=PADDINGS)
-        explicit_paddings = attr(list[int], [])
-        data_format = attr(str, "NHWC", choices=FORMATS)
-        dilations = attr(list[int], [1, 1, 1, 1])
 
     @classmethod
     def verify(cls, call: Call) -> None:
@@ -64,87 +50,37 @@ class _ConvolutionGradient(SpatialOp, abstract=True):
             raise call.error(name, f"input channels that divide {whole} (of the image)", part)
 
 
-class Conv2DBackpropInput(_ConvolutionGradient):
+class Conv2DBackpropInput(_ConvolutionGradient, input_sizes="4", filter="R S I K", out_backprop="N P Q K", T=FLOATS):
     """Gradient of a convolution with respect to its image; also what a transposed convolution is."""
 
     forward = "Conv2D"
     vector = "input_sizes"
 
-    class Inputs:
-        input_sizes = operand("4", "int32")
-        filter = operand("R S I K")
-        out_backprop = operand("N P Q K")
 
-    class Outputs:
-        output = operand("N H W C")
-
-    class Attrs(_ConvolutionGradient.Attrs):
-        use_cudnn_on_gpu = attr(bool, True)
-
-
-class Conv2DBackpropFilter(_ConvolutionGradient):
+class Conv2DBackpropFilter(_ConvolutionGradient, input="N H W C", filter_sizes="4", out_backprop="N P Q K"):
     """Gradient of a convolution with respect to its filter."""
 
     forward = "Conv2D"
     vector = "filter_sizes"
     vector_symbols = "RSIK"
 
-    class Inputs:
-        input = operand("N H W C")
-        filter_sizes = operand("4", "int32")
-        out_backprop = operand("N P Q K")
 
-    class Outputs:
-        output = operand("R S I K")
-
-    class Attrs(_ConvolutionGradient.Attrs):
-        use_cudnn_on_gpu = attr(bool, True)
-
-
-class _VolumeGradient(_ConvolutionGradient, abstract=True):
-    class Attrs:
-        strides = attr(list[int])
-        padding = attr(str, choices=PADDINGS[:2])
-        data_format = attr(str, "NDHWC", choices=VOLUME_FORMATS)
-        dilations = attr(list[int], [1, 1, 1, 1, 1])
-
-
-class Conv3DBackpropInputV2(_VolumeGradient):
+class Conv3DBackpropInputV2(_ConvolutionGradient, input_sizes="5", filter="A R S I K", out_backprop="N O P Q K"):
     """Gradient of a convolution with respect to its volume; also what a transposed convolution is."""
 
     forward = "Conv3D"
     vector = "input_sizes"
 
-    class Types:
-        T = FLOATS
-        Tshape = INDEX
 
-    class Inputs:
-        input_sizes = operand("5", "Tshape")
-        filter = operand("A R S I K")
-        out_backprop = operand("N O P Q K")
-
-    class Outputs:
-        output = operand("N D H W C")
-
-
-class Conv3DBackpropFilterV2(_VolumeGradient):
+class Conv3DBackpropFilterV2(_ConvolutionGradient, input="N D H W C", filter_sizes="5", out_backprop="N O P Q K"):
     """Gradient of a convolution of volumes with respect to its filter."""
 
     forward = "Conv3D"
     vector = "filter_sizes"
     vector_symbols = "ARSIK"
 
-    class Inputs:
-        input = operand("N D H W C")
-        filter_sizes = operand("5", "int32")
-        out_backprop = operand("N O P Q K")
 
-    class Outputs:
-        output = operand("A R S I K")
-
-
-class _DepthwiseGradient(_ConvolutionGradient, abstract=True):
+class _DepthwiseGradient(_ConvolutionGradient, abstract=True, out_backprop="N P Q K"):
     @classmethod
     def _check_channels(cls, call: Call) -> None:
         """Each channel of the image makes M."""
@@ -155,32 +91,16 @@ class _DepthwiseGradient(_ConvolutionGradient, abstract=True):
             call.sizes["K"] = each * multiplier
 
 
-class DepthwiseConv2dNativeBackpropInput(_DepthwiseGradient):
+class DepthwiseConv2dNativeBackpropInput(_DepthwiseGradient, input_sizes="4", filter="R S C M"):
     """Gradient of a depthwise convolution with respect to its image."""
 
     forward = "DepthwiseConv2dNative"
     vector = "input_sizes"
 
-    class Inputs:
-        input_sizes = operand("4", "int32")
-        filter = operand("R S C M")
-        out_backprop = operand("N P Q K")
 
-    class Outputs:
-        output = operand("N H W C")
-
-
-class DepthwiseConv2dNativeBackpropFilter(_DepthwiseGradient):
+class DepthwiseConv2dNativeBackpropFilter(_DepthwiseGradient, input="N H W C", filter_sizes="4"):
     """Gradient of a depthwise convolution with respect to its filter."""
 
     forward = "DepthwiseConv2dNative"
     vector = "filter_sizes"
     vector_symbols = "RSCM"
-
-    class Inputs:
-        input = operand("N H W C")
-        filter_sizes = operand("4", "int32")
-        out_backprop = operand("N P Q K")
-
-    class Outputs:
-        output = operand("R S C M")

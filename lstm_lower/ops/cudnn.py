@@ -23,6 +23,7 @@ class CudnnSequence(OpDef, abstract=True):
     """Common to the six ops over whole sequences."""
 
     backward: ClassVar[bool] = False
+    recurrent = True
     static_sizes = ("K", "I", "H", "N")
 
     class Types:

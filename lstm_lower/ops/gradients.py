@@ -6,186 +6,99 @@ Signatures: TensorFlow's raw ops of the same names. `gradients`, `dy` and `out_b
 
 from __future__ import annotations
 
-from lstm_lower.dtypes import DTYPES
-from lstm_lower.opdef import Call, OpDef, attr, operand
-
-FLOATS = ("float16", "bfloat16", "float32", "float64")
-COMPLEX = ("complex64", "complex128")
-ANY = tuple(DTYPES)
+from lstm_lower.opdef import Call
+from lstm_lower.ops.raw import COMPUTED, FLOATS, RawOp
 
 # Constants of the scaled exponential linear unit (Klambauer et al., Self-Normalizing Neural Networks, 2017).
 SELU_SCALE = 1.0507009873554804934193349852946
 SELU_SCALE_ALPHA = 1.7580993408473768599402175208123
 
 
-class Function(OpDef, abstract=True):
-    """A function of one operand."""
-
-    class Types:
-        T = FLOATS
-
-    class Inputs:
-        x = operand("*S")
-
-    class Outputs:
-        y = operand("*S")
-
-
-class Passing(OpDef, abstract=True):
-    """What hands its input on."""
-
-    class Types:
-        T = ANY
-
-    class Inputs:
-        input = operand("*S")
-
-    class Outputs:
-        output = operand("*S")
-
-
-class _ActivationGradient(OpDef, abstract=True):
-    """Gradient of an activation."""
-
-    class Types:
-        T = FLOATS
-
-    class Outputs:
-        backprops = operand("*S")
-
-
-class _FeatureGradient(_ActivationGradient, abstract=True):
-    """Gradient of an activation from its operand."""
-
-    class Inputs:
-        gradients = operand("*S")
-        features = operand("*S")
-
-
-class ReluGrad(_FeatureGradient):
+class ReluGrad(RawOp, gradients="*S", features="*S", T=FLOATS):
     """Gradient of max(x, 0)."""
 
     forward = "Relu"
 
 
-class Relu6Grad(_FeatureGradient):
+class Relu6Grad(RawOp, gradients="*S", features="*S", T=FLOATS):
     """Gradient of min(max(x, 0), 6)."""
 
     forward = "Relu6"
 
 
-class LeakyReluGrad(_FeatureGradient):
+class LeakyReluGrad(RawOp, gradients="*S", features="*S"):
     """Gradient of max(x, alpha * x)."""
 
     forward = "LeakyRelu"
-
-    class Attrs:
-        alpha = attr(float, 0.2, rounds_to="T")
+    rounded = ("alpha",)
 
 
-class SoftplusGrad(_FeatureGradient):
+class SoftplusGrad(RawOp, gradients="*S", features="*S"):
     """Gradient of log(exp(x) + 1)."""
 
     forward = "Softplus"
 
 
-class SoftsignGrad(_FeatureGradient):
+class SoftsignGrad(RawOp, gradients="*S", features="*S"):
     """Gradient of x / (1 + abs(x))."""
 
     forward = "Softsign"
 
 
-class _OutputGradient(_ActivationGradient, abstract=True):
-    """Gradient of an activation from its result."""
-
-    class Inputs:
-        gradients = operand("*S")
-        outputs = operand("*S")
-
-
-class EluGrad(_OutputGradient):
+class EluGrad(RawOp, gradients="*S", outputs="*S"):
     """Gradient of x where positive, exp(x) - 1 elsewhere."""
 
     forward = "Elu"
 
 
-class SeluGrad(_OutputGradient):
+class SeluGrad(RawOp, gradients="*S", outputs="*S"):
     """Gradient of the scaled exponential linear unit."""
 
     forward = "Selu"
 
 
-class _ResultGradient(OpDef, abstract=True):
-    """Gradient of a function from its result, operands the other way round."""
-
-    class Types:
-        T = FLOATS
-
-    class Inputs:
-        y = operand("*S")
-        dy = operand("*S")
-
-    class Outputs:
-        z = operand("*S")
-
-
-class SigmoidGrad(_ResultGradient):
+class SigmoidGrad(RawOp, y="*S", dy="*S", T=FLOATS):
     """Gradient of the logistic function."""
 
     forward = "Sigmoid"
 
 
-class TanhGrad(_ResultGradient):
+class TanhGrad(RawOp, y="*S", dy="*S", T=FLOATS):
     """Gradient of the hyperbolic tangent."""
 
     forward = "Tanh"
 
 
-class SqrtGrad(_ResultGradient):
+class SqrtGrad(RawOp, y="*S", dy="*S", T=FLOATS):
     """Gradient of the square root."""
 
     forward = "Sqrt"
 
 
-class RsqrtGrad(_ResultGradient):
+class RsqrtGrad(RawOp, y="*S", dy="*S", T=FLOATS):
     """Gradient of one over the square root."""
 
     forward = "Rsqrt"
 
 
-class ReciprocalGrad(_ResultGradient):
+class ReciprocalGrad(RawOp, y="*S", dy="*S", T=FLOATS):
     """Gradient of 1 / x."""
 
     forward = "Reciprocal"
 
 
-class InvGrad(_ResultGradient):
+class InvGrad(RawOp, y="*S", dy="*S", T=FLOATS):
     """Gradient of 1 / x, under the name it has in older graphs."""
 
     forward = "Inv"
 
 
-class PreventGradient(Passing):
+class PreventGradient(RawOp):
     """Its input; in TensorFlow, asking for its gradient raises an error with the message."""
 
-    class Attrs:
-        message = attr(str, "")
 
-
-class BiasAddGrad(OpDef):
+class BiasAddGrad(RawOp, T=COMPUTED):
     """Gradient of a bias: the sum over all axes but that of the channels, the last one (NHWC) or axis 1 (NCHW)."""
-
-    class Types:
-        T = (*FLOATS, "int32", "int64")
-
-    class Inputs:
-        out_backprop = operand(None)
-
-    class Outputs:
-        output = operand("C")
-
-    class Attrs:
-        data_format = attr(str, "NHWC", choices=("NHWC", "NCHW"))
 
     @classmethod
     def verify(cls, call: Call) -> None:

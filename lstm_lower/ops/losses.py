@@ -6,23 +6,12 @@ Symbols: B batch, C classes, T time steps, N labels in all.
 from __future__ import annotations
 
 from lstm_lower.dims import Dim
-from lstm_lower.opdef import Call, OpDef, attr, operand
-from lstm_lower.ops.gradients import FLOATS
+from lstm_lower.opdef import Call
+from lstm_lower.ops.raw import RawOp
 
 
-class SoftmaxCrossEntropyWithLogits(OpDef):
+class SoftmaxCrossEntropyWithLogits(RawOp):
     """Cross entropy of softmax(features) against a distribution, with its gradient; the operands broadcast."""
-
-    class Types:
-        T = FLOATS
-
-    class Inputs:
-        features = operand(None)
-        labels = operand(None)
-
-    class Outputs:
-        loss = operand("B")
-        backprop = operand("B C")
 
     @classmethod
     def verify(cls, call: Call) -> None:
@@ -51,45 +40,17 @@ def _broadcast(pair: list[Dim]) -> Dim:
     return large[0] if all(dim == large[0] for dim in large) else None
 
 
-class SparseSoftmaxCrossEntropyWithLogits(OpDef):
+class SparseSoftmaxCrossEntropyWithLogits(RawOp, features="B C", labels="B"):
     """Cross entropy of softmax(features) against class numbers, with its gradient; a label outside 0..C-1 fails."""
 
-    class Types:
-        T = FLOATS
-        Tlabels = ("int32", "int64")
-
-    class Inputs:
-        features = operand("B C")
-        labels = operand("B", "Tlabels", indexes="C")
-
-    class Outputs:
-        loss = operand("B")
-        backprop = operand("B C")
+    indexes = ("labels", "C")
 
 
-class CTCLoss(OpDef):
+class CTCLoss(RawOp, inputs="T B C", labels_indices="N 2", labels_values="N", sequence_length="B"):
     """Connectionist temporal classification loss, with its gradient; the last class is the blank.
 
     The labels are a sparse matrix [B, longest], given by `labels_indices` and `labels_values`; `inputs` are logits.
     """
-
-    class Types:
-        T = ("float32", "float64")
-
-    class Inputs:
-        inputs = operand("T B C")
-        labels_indices = operand("N 2", "int64")
-        labels_values = operand("N", "int32")
-        sequence_length = operand("B", "int32")
-
-    class Outputs:
-        loss = operand("B")
-        gradient = operand("T B C")
-
-    class Attrs:
-        preprocess_collapse_repeated = attr(bool, False)
-        ctc_merge_repeated = attr(bool, True)
-        ignore_longer_outputs_than_inputs = attr(bool, False)
 
     @classmethod
     def verify(cls, call: Call) -> None:
@@ -100,6 +61,3 @@ class CTCLoss(OpDef):
 
 class CTCLossV2(CTCLoss):
     """Connectionist temporal classification loss, with its gradient; class 0 is the blank."""
-
-    class Types:
-        T = ("float32",)

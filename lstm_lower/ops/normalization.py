@@ -8,14 +8,15 @@ from __future__ import annotations
 from typing import ClassVar
 
 from lstm_lower.dims import Dim
-from lstm_lower.opdef import Call, OpDef, attr, operand
+from lstm_lower.opdef import Call
+from lstm_lower.ops.raw import RawOp
 
 _FORMATS = ("NHWC", "NCHW")
 _FORMATS_V3 = (*_FORMATS, "NDHWC", "NCDHW")
 _FLOATS = ("float16", "bfloat16", "float32")
 
 
-class _BatchNormalization(OpDef, abstract=True):
+class _BatchNormalization(RawOp, abstract=True, reserve_space_2="C", scale="C", reserve_space_1="C", offset="C"):
     """Shared by the op and its gradient.
 
     Attributes:
@@ -23,15 +24,6 @@ class _BatchNormalization(OpDef, abstract=True):
     """
 
     image: ClassVar[tuple[str, ...]] = ()
-
-    class Types:
-        T = _FLOATS
-        U = ("float32",)
-
-    class Attrs:
-        epsilon = attr(float, 1e-4)
-        data_format = attr(str, "NHWC", choices=_FORMATS)
-        is_training = attr(bool, True)
 
     @classmethod
     def verify(cls, call: Call) -> None:
@@ -62,23 +54,6 @@ class _BatchNormalization(OpDef, abstract=True):
 class _Forward(_BatchNormalization, abstract=True):
     image = ("x",)
 
-    class Inputs:
-        x = operand(None)
-        scale = operand("C", "U")
-        offset = operand("C", "U")
-        mean = operand(None, "U")
-        variance = operand(None, "U")
-
-    class Outputs:
-        y = operand("*X")
-        batch_mean = operand("C", "U")
-        batch_variance = operand("C", "U")
-        reserve_space_1 = operand("C", "U")
-        reserve_space_2 = operand("C", "U")
-
-    class Attrs(_BatchNormalization.Attrs):
-        exponential_avg_factor = attr(float, 1.0)
-
     @classmethod
     def verify(cls, call: Call) -> None:
         """Mean and variance may only be left empty where they are not read."""
@@ -98,51 +73,23 @@ class _Forward(_BatchNormalization, abstract=True):
 class FusedBatchNorm(_Forward):
     """Batch normalisation over all axes but the channels; the reserve spaces are for the gradient."""
 
-    class Types:
-        T = ("float32",)
-        U = ("float32",)
-
 
 class FusedBatchNormV2(_Forward):
     """Batch normalisation over all axes but the channels, of halves too."""
 
 
-class FusedBatchNormV3(_Forward):
+class FusedBatchNormV3(_Forward, U=("float32",)):
     """Batch normalisation over all axes but the channels, with one reserve space more."""
-
-    class Outputs(_Forward.Outputs):
-        reserve_space_3 = operand("", "U")
-
-    class Attrs(_Forward.Attrs):
-        data_format = attr(str, "NHWC", choices=_FORMATS_V3)
 
 
 class _Gradient(_BatchNormalization, abstract=True):
     image = ("y_backprop", "x")
-
-    class Inputs:
-        y_backprop = operand(None)
-        x = operand(None)
-        scale = operand("C", "U")
-        reserve_space_1 = operand("C", "U")
-        reserve_space_2 = operand("C", "U")
-
-    class Outputs:
-        x_backprop = operand("*X")
-        scale_backprop = operand("C", "U")
-        offset_backprop = operand("C", "U")
-        reserve_space_3 = operand("0", "U")
-        reserve_space_4 = operand("0", "U")
 
 
 class FusedBatchNormGrad(_Gradient):
     """Gradient of FusedBatchNorm; the reserve spaces hold mean and variance, of the batch if it is training."""
 
     forward = "FusedBatchNorm"
-
-    class Types:
-        T = ("float32",)
-        U = ("float32",)
 
 
 class FusedBatchNormGradV2(_Gradient):
@@ -155,16 +102,3 @@ class FusedBatchNormGradV3(_Gradient):
     """Gradient of FusedBatchNormV3; the reserve spaces hold mean and variance, of the batch if it is training."""
 
     forward = "FusedBatchNormV3"
-
-    class Inputs(_Gradient.Inputs):
-        reserve_space_3 = operand(None, "U")
-
-    class Outputs:
-        x_backprop = operand("*X")
-        scale_backprop = operand("C", "U")
-        offset_backprop = operand("C", "U")
-        reserve_space_4 = operand("0", "U")
-        reserve_space_5 = operand("0", "U")
-
-    class Attrs(_Gradient.Attrs):
-        data_format = attr(str, "NHWC", choices=_FORMATS_V3)

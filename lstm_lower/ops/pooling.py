@@ -7,13 +7,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from lstm_lower.opdef import Call, attr, operand
-from lstm_lower.ops.gradients import FLOATS
-from lstm_lower.ops.indexing import INDEX
+from lstm_lower.opdef import Call
+from lstm_lower.ops.raw import FLOATS, RawOp
 from lstm_lower.spatial import (
-    FORMATS,
-    PADDINGS,
-    VOLUME_FORMATS,
     SpatialOp,
     bind_sizes,
     check_output_sizes,
@@ -21,7 +17,7 @@ from lstm_lower.spatial import (
 )
 
 
-class _PoolingGradient(SpatialOp, abstract=True):
+class _PoolingGradient(SpatialOp, RawOp, abstract=True):
     """The gradient of a pooling with respect to its image, or that of this with respect to the pooling's gradient.
 
     Attributes:
@@ -30,15 +26,6 @@ class _PoolingGradient(SpatialOp, abstract=True):
 
     windowed: ClassVar[str] = "grad"
 
-    class Types:
-        T = FLOATS
-
-    class Attrs:
-        ksize = attr(list[int])
-        strides = attr(list[int])
-        padding = attr(str, choices=PADDINGS[:2])
-        data_format = attr(str, "NHWC", choices=FORMATS)
-
     @classmethod
     def verify(cls, call: Call) -> None:
         """Windows must lie on rows and columns, and there must be one for each entry."""
@@ -46,137 +33,63 @@ class _PoolingGradient(SpatialOp, abstract=True):
         check_output_sizes(call, cls.windowed)
 
 
-class MaxPoolGrad(_PoolingGradient):
+class MaxPoolGrad(_PoolingGradient, orig_input="N H W C", orig_output="N P Q C", grad="N P Q C", T=FLOATS):
     """Gradient of the largest element of each window: it goes to the first one of these."""
 
     forward = "MaxPool"
 
-    class Inputs:
-        orig_input = operand("N H W C")
-        orig_output = operand("N P Q C")
-        grad = operand("N P Q C")
 
-    class Outputs:
-        output = operand("N H W C")
-
-    class Attrs(_PoolingGradient.Attrs):
-        padding = attr(str, choices=PADDINGS)
-        explicit_paddings = attr(list[int], [])
-
-
-class _ByOperands(_PoolingGradient, abstract=True):
+class _ByOperands(
+    _PoolingGradient, abstract=True, strides="4", orig_output="N P Q C", ksize="4", T=FLOATS, orig_input="N H W C"
+):
     """One whose sizes and strides are operands."""
 
     static_operands = ("ksize", "strides")
 
-    class Inputs:
-        orig_input = operand("N H W C")
-        orig_output = operand("N P Q C")
-        grad = operand("N P Q C")
-        ksize = operand("4", "int32")
-        strides = operand("4", "int32")
 
-    class Attrs:
-        padding = attr(str, choices=PADDINGS[:2])
-        data_format = attr(str, "NHWC", choices=FORMATS)
-
-
-class MaxPoolGradV2(_ByOperands):
+class MaxPoolGradV2(_ByOperands, grad="N P Q C"):
     """MaxPoolGrad with sizes and strides as operands."""
 
     forward = "MaxPoolV2"
 
-    class Outputs:
-        output = operand("N H W C")
 
-
-class MaxPoolGradWithArgmax(_PoolingGradient):
+class MaxPoolGradWithArgmax(_PoolingGradient, input="N H W C", grad="N P Q C", argmax="N P Q C", T=FLOATS):
     """MaxPoolGrad where the places of the largest elements are known."""
 
     forward = "MaxPoolWithArgmax"
 
-    class Types:
-        T = FLOATS
-        Targmax = INDEX
 
-    class Inputs:
-        input = operand("N H W C")
-        grad = operand("N P Q C")
-        argmax = operand("N P Q C", "Targmax")
-
-    class Outputs:
-        output = operand("N H W C")
-
-    class Attrs:
-        ksize = attr(list[int])
-        strides = attr(list[int])
-        padding = attr(str, choices=PADDINGS[:2])
-        include_batch_in_index = attr(bool, False)
-
-
-class MaxPoolGradGrad(_PoolingGradient):
+class MaxPoolGradGrad(_PoolingGradient, orig_input="N H W C", orig_output="N P Q C", grad="N H W C", T=FLOATS):
     """Gradient of MaxPoolGrad: the element of `grad` at the place of each window's largest one."""
 
     forward = "MaxPoolGrad"
     windowed = "orig_output"
 
-    class Inputs:
-        orig_input = operand("N H W C")
-        orig_output = operand("N P Q C")
-        grad = operand("N H W C")
 
-    class Outputs:
-        output = operand("N P Q C")
-
-
-class MaxPoolGradGradV2(_ByOperands):
+class MaxPoolGradGradV2(_ByOperands, grad="N H W C"):
     """MaxPoolGradGrad with sizes and strides as operands."""
 
     forward = "MaxPoolGradV2"
     windowed = "orig_output"
 
-    class Inputs(_ByOperands.Inputs):
-        grad = operand("N H W C")
 
-    class Outputs:
-        output = operand("N P Q C")
-
-
-class _OfVolumes(_PoolingGradient, abstract=True):
-    class Types:
-        T = FLOATS[:3]
-
-    class Attrs(_PoolingGradient.Attrs):
-        data_format = attr(str, "NDHWC", choices=VOLUME_FORMATS)
-
-
-class MaxPool3DGrad(_OfVolumes):
+class MaxPool3DGrad(_PoolingGradient, orig_input="N D H W C", orig_output="N O P Q C", grad="N O P Q C"):
     """Gradient of the largest element of each window of a volume: it goes to each one that is equal to it."""
 
     forward = "MaxPool3D"
 
-    class Inputs:
-        orig_input = operand("N D H W C")
-        orig_output = operand("N O P Q C")
-        grad = operand("N O P Q C")
 
-    class Outputs:
-        output = operand("N D H W C")
-
-
-class MaxPool3DGradGrad(_OfVolumes):
+class MaxPool3DGradGrad(
+    _PoolingGradient,
+    orig_input="N D H W C",
+    orig_output="N O P Q C",
+    grad="N D H W C",
+    T=("float16", "bfloat16", "float32"),
+):
     """Gradient of MaxPool3DGrad as TensorFlow has it: unlike that op it takes the first of equal elements only."""
 
     forward = "MaxPool3DGrad"
     windowed = "orig_output"
-
-    class Inputs:
-        orig_input = operand("N D H W C")
-        orig_output = operand("N O P Q C")
-        grad = operand("N D H W C")
-
-    class Outputs:
-        output = operand("N O P Q C")
 
 
 class _AveragesGradient(_PoolingGradient, abstract=True):
@@ -187,30 +100,13 @@ class _AveragesGradient(_PoolingGradient, abstract=True):
         super().verify(call)
 
 
-class AvgPoolGrad(_AveragesGradient):
+class AvgPoolGrad(_AveragesGradient, orig_input_shape="4", grad="N P Q C"):
     """Gradient of the mean of each window, to which the padding does not belong."""
 
     forward = "AvgPool"
 
-    class Inputs:
-        orig_input_shape = operand("4", "int32")
-        grad = operand("N P Q C")
 
-    class Outputs:
-        output = operand("N H W C")
-
-
-class AvgPool3DGrad(_AveragesGradient):
+class AvgPool3DGrad(_AveragesGradient, orig_input_shape="5", grad="N O P Q C"):
     """Gradient of the mean of each window of a volume, to which the padding does not belong."""
 
     forward = "AvgPool3D"
-
-    class Inputs:
-        orig_input_shape = operand("5", "int32")
-        grad = operand("N O P Q C")
-
-    class Outputs:
-        output = operand("N D H W C")
-
-    class Attrs(_PoolingGradient.Attrs):
-        data_format = attr(str, "NDHWC", choices=VOLUME_FORMATS)

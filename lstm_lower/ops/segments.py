@@ -5,86 +5,44 @@ Symbols: N rows, S segments.
 
 from __future__ import annotations
 
-from lstm_lower.dims import Dim, starts
-from lstm_lower.opdef import Call, OpDef, TensorInfo, attr, operand
-from lstm_lower.ops.gradients import COMPLEX, FLOATS
-from lstm_lower.ops.indexing import INDEX
-
-_NUMBERS = (*FLOATS, "int32", "int64")
+from lstm_lower.dims import starts
+from lstm_lower.opdef import Call
+from lstm_lower.ops.raw import COMPLEX, COMPUTED, FLOATS, INDEX, RawOp
 
 
-def rows_of(call: Call, name: str, number: Dim) -> list[TensorInfo]:
-    """`number` rows like those of an operand.
-
-    Raises:
-        InvalidModelError, InvalidInputError: the operand is a scalar.
-    """
-    shape = call.operands[name].shape
-    if shape is not None and not shape:
-        raise call.error(name, "rank 1 or more", "rank 0")
-    return [TensorInfo(call.types.get("T"), None if shape is None else (number, *shape[1:]))]
-
-
-class _SortedSegments(OpDef, abstract=True):
-    """A reduction over segments whose numbers do not decrease; the last number says how many there are."""
-
-    class Types:
-        T = _NUMBERS
-        Tindices = INDEX
-
-    class Inputs:
-        data = operand(None)
-        segment_ids = operand("N", "Tindices")
-
-    class Outputs:
-        output = operand(None)
+class _Rows(RawOp, abstract=True, indices="N", segment_ids="N", num_segments="", output_dim0="", dense_output_dim0=""):
+    """A reduction of rows, or its gradient."""
 
     @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """One row per segment."""
-        ids = call.operands["segment_ids"].value
-        return rows_of(call, "data", None if ids is None else int(ids.max(initial=-1)) + 1)
+    def verify(cls, call: Call) -> None:
+        """There are rows."""
+        name = "data" if "data" in call.operands else "grad"
+        if call.operands[name].shape == ():
+            raise call.error(name, "rank 1 or more", "rank 0")
 
 
-class SegmentSum(_SortedSegments):
+class SegmentSum(_Rows, T=COMPUTED):
     """Sums of the segments; 0 for one without rows."""
 
 
-class SegmentMean(_SortedSegments):
+class SegmentMean(_Rows, T=FLOATS):
     """Means of the segments; 0 for one without rows."""
 
-    class Types:
-        T = FLOATS
-        Tindices = INDEX
 
-
-class SegmentProd(_SortedSegments):
+class SegmentProd(_Rows, T=COMPUTED):
     """Products of the segments; 1 for one without rows."""
 
 
-class SegmentMax(_SortedSegments):
+class SegmentMax(_Rows, T=COMPUTED):
     """Maxima of the segments; 0 for one without rows."""
 
 
-class SegmentMin(_SortedSegments):
+class SegmentMin(_Rows, T=COMPUTED):
     """Minima of the segments; 0 for one without rows."""
 
 
-class _UnsortedSegments(OpDef, abstract=True):
+class _UnsortedSegments(RawOp, abstract=True, num_segments=""):
     """A reduction over segments in any order; rows with a negative number are left out."""
-
-    class Types:
-        T = _NUMBERS
-        Tindices = INDEX
-        Tnumsegments = INDEX
-
-    class Inputs:
-        data = operand(None)
-        segment_ids = operand(None, "Tindices", indexes="num_segments")
-        num_segments = operand("", "Tnumsegments")
-
-    class Outputs:
-        output = operand(None)
 
     @classmethod
     def verify(cls, call: Call) -> None:
@@ -95,175 +53,92 @@ class _UnsortedSegments(OpDef, abstract=True):
         if not starts(data, ids):
             raise call.error("segment_ids", f"a shape that starts {list(data)} (as data)", list(ids))
 
-    @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """One row per segment."""
-        data, ids = call.operands["data"].shape, call.operands["segment_ids"].shape
-        number = call.operands["num_segments"].value
-        dims: tuple[Dim, ...] | None = None
-        if data is not None and ids is not None:
-            dims = (None if number is None else int(number), *data[len(ids) :])
-        return [TensorInfo(call.types.get("T"), dims)]
 
-
-class UnsortedSegmentSum(_UnsortedSegments):
+class UnsortedSegmentSum(_UnsortedSegments, T=(*COMPUTED, *COMPLEX), Tindices=INDEX):
     """Sums of the segments; 0 for one without rows."""
 
-    class Types:
-        T = (*_NUMBERS, *COMPLEX)
-        Tindices = INDEX
-        Tnumsegments = INDEX
+    indexes = ("segment_ids", "num_segments")
 
 
-class UnsortedSegmentProd(_UnsortedSegments):
+class UnsortedSegmentProd(_UnsortedSegments, T=COMPUTED):
     """Products of the segments; 1 for one without rows."""
 
+    indexes = ("segment_ids", "num_segments")
 
-class UnsortedSegmentMax(_UnsortedSegments):
+
+class UnsortedSegmentMax(_UnsortedSegments, T=COMPUTED):
     """Maxima of the segments; the dtype's lowest number for one without rows."""
 
+    indexes = ("segment_ids", "num_segments")
 
-class UnsortedSegmentMin(_UnsortedSegments):
+
+class UnsortedSegmentMin(_UnsortedSegments, T=COMPUTED):
     """Minima of the segments; the dtype's highest number for one without rows."""
 
-
-class _SparseSegments(_SortedSegments, abstract=True):
-    """A reduction over segments of chosen rows, as a lookup of embeddings combines them."""
-
-    class Types:
-        T = FLOATS
-        Tidx = INDEX
-        Tsegmentids = INDEX
-
-    class Inputs:
-        data = operand(None)
-        indices = operand("N", "Tidx")
-        segment_ids = operand("N", "Tsegmentids")
-
-    class Attrs:
-        # Only tells TensorFlow which form the gradient is to have.
-        sparse_gradient = attr(bool, False)
+    indexes = ("segment_ids", "num_segments")
 
 
-class SparseSegmentSum(_SparseSegments):
+class SparseSegmentSum(_Rows, T=FLOATS):
     """Sums of the rows `data[indices]` by segment."""
 
 
-class SparseSegmentMean(_SparseSegments):
+class SparseSegmentMean(_Rows):
     """Means of the rows `data[indices]` by segment; 0 for one without rows."""
 
 
-class SparseSegmentSqrtN(_SparseSegments):
+class SparseSegmentSqrtN(_Rows):
     """Sums of the rows `data[indices]` by segment over the square root of their number; 0 for one without rows."""
 
 
-class _CountedSparseSegments(_SparseSegments, abstract=True):
-    """The same with the number of segments."""
-
-    class Types:
-        T = FLOATS
-        Tidx = INDEX
-        Tsegmentids = INDEX
-        Tnumsegments = INDEX
-
-    class Inputs(_SparseSegments.Inputs):
-        segment_ids = operand("N", "Tsegmentids", indexes="num_segments")
-        num_segments = operand("", "Tnumsegments")
-
-    @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """One row per segment."""
-        number = call.operands["num_segments"].value
-        return rows_of(call, "data", None if number is None else int(number))
-
-
-class SparseSegmentSumWithNumSegments(_CountedSparseSegments):
+class SparseSegmentSumWithNumSegments(_Rows, T=FLOATS):
     """SparseSegmentSum with the number of segments."""
 
+    indexes = ("segment_ids", "num_segments")
 
-class SparseSegmentMeanWithNumSegments(_CountedSparseSegments):
+
+class SparseSegmentMeanWithNumSegments(_Rows):
     """SparseSegmentMean with the number of segments."""
 
+    indexes = ("segment_ids", "num_segments")
 
-class SparseSegmentSqrtNWithNumSegments(_CountedSparseSegments):
+
+class SparseSegmentSqrtNWithNumSegments(_Rows):
     """SparseSegmentSqrtN with the number of segments."""
 
-
-class _SparseSegmentGradient(OpDef, abstract=True):
-    """Gradient of `data`: each chosen row's share of its segment's gradient, added where the row was read."""
-
-    class Types:
-        T = FLOATS
-        Tidx = INDEX
-        Tsegmentids = INDEX
-
-    class Inputs:
-        grad = operand(None)
-        indices = operand("N", "Tidx")
-        segment_ids = operand("N", "Tsegmentids")
-        output_dim0 = operand("", "int32")
-
-    class Outputs:
-        output = operand(None)
-
-    @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """As many rows as `data` had."""
-        number = call.operands["output_dim0"].value
-        return rows_of(call, "grad", None if number is None else int(number))
+    indexes = ("segment_ids", "num_segments")
 
 
-class SparseSegmentSumGrad(_SparseSegmentGradient):
+class SparseSegmentSumGrad(_Rows):
     """Gradient of SparseSegmentSum."""
 
     forward = "SparseSegmentSum"
 
 
-class SparseSegmentMeanGrad(_SparseSegmentGradient):
+class SparseSegmentMeanGrad(_Rows):
     """Gradient of SparseSegmentMean."""
 
     forward = "SparseSegmentMean"
 
 
-class SparseSegmentSqrtNGrad(_SparseSegmentGradient):
+class SparseSegmentSqrtNGrad(_Rows):
     """Gradient of SparseSegmentSqrtN."""
 
     forward = "SparseSegmentSqrtN"
 
 
-class _SparseRows(_SparseSegmentGradient, abstract=True):
-    """The rows of a sparse gradient of `data`: those that were read, in order, and their numbers."""
-
-    class Inputs:
-        grad = operand(None)
-        indices = operand("N", "Tidx")
-        segment_ids = operand("N", "Tsegmentids")
-        dense_output_dim0 = operand("", "int32")
-
-    class Outputs(_SparseSegmentGradient.Outputs):
-        sorted_unique_indices = operand("U", "Tidx")
-
-    @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """As many rows as different ones were read."""
-        indices = call.operands["indices"].value
-        number = None if indices is None else len(set(indices.ravel().tolist()))
-        return [*rows_of(call, "grad", number), TensorInfo(call.types.get("Tidx"), (number,))]
-
-
-class SparseSegmentSumGradV2(_SparseRows):
+class SparseSegmentSumGradV2(_Rows):
     """Gradient of SparseSegmentSum, of the rows that were read."""
 
     forward = "SparseSegmentSum"
 
 
-class SparseSegmentMeanGradV2(_SparseRows):
+class SparseSegmentMeanGradV2(_Rows):
     """Gradient of SparseSegmentMean, of the rows that were read."""
 
     forward = "SparseSegmentMean"
 
 
-class SparseSegmentSqrtNGradV2(_SparseRows):
+class SparseSegmentSqrtNGradV2(_Rows):
     """Gradient of SparseSegmentSqrtN, of the rows that were read."""
 
     forward = "SparseSegmentSqrtN"

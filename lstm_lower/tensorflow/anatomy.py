@@ -18,8 +18,6 @@ from lstm_lower.tensorflow.model import is_convertible
 from lstm_lower.tensorflow.sources import Source, Variable
 from lstm_lower.tensorflow.structure import RAISED
 
-# Modules of definitions whose ops are cells and sequences.
-_RECURRENT = ("block", "cudnn")
 # Operands that tell a recurrent op's sizes.
 _TELLING = ("x", "input", "w", "params", "h_prev", "w_ru", "input_h")
 
@@ -237,7 +235,7 @@ def _recurrent(views: Sequence[View]) -> list[Recurrent]:
     for view in views:
         for node in view.nodes.values():
             defined = definition(DOMAIN, node.op)
-            if defined is not None and defined.family in _RECURRENT:
+            if defined is not None and defined.recurrent:
                 names = (operand.name for operand in defined.inputs)
                 given = dict(zip(names, data_inputs(node), strict=False))
                 sizes = tuple((name, _sizes(view, given[name])) for name in _TELLING if name in given)

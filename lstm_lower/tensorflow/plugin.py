@@ -6,6 +6,7 @@ from typing import Any
 
 from lstm_lower import opdef
 from lstm_lower.extras import needed_by
+from lstm_lower.runtime.proof.oracles.registry import ORACLES
 
 DOMAIN = opdef.DOMAIN
 
@@ -14,10 +15,10 @@ def custom_ops() -> dict[str, str]:
     """Op -> domain, for the ops defined in TensorFlow's name that tf2onnx does not convert well.
 
     It has no handler for most of them, and for the others one that loses an output, refuses valid operands, or computes
-    in another dtype. Ordinary ones are its own to convert.
+    in another dtype. Since files hold them as nodes, each has an oracle; the others are tf2onnx's own to convert.
     """
     ours = (op for op in opdef.REGISTRY.values() if op.domain == DOMAIN)
-    return {op.op_type: DOMAIN for op in ours if not op.ordinary}
+    return {op.op_type: DOMAIN for op in ours if op in ORACLES}
 
 
 def tf2onnx_ops() -> dict[str, Any]:

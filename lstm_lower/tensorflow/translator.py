@@ -21,8 +21,8 @@ from lstm_lower.graph.builder import Builder, Expr, Workspace
 from lstm_lower.graph.edit import set_operands
 from lstm_lower.graph.values import Open
 from lstm_lower.opdef import DOMAIN, OpDef, definition
+from lstm_lower.ops.raw import RawOp
 from lstm_lower.passes.rules.registry import RULES, Node
-from lstm_lower.registry import is_ours
 from lstm_lower.tensorflow.attributes import attributes_of, check_real
 from lstm_lower.tensorflow.regions import Aliases, Op, Region
 from lstm_lower.tensorflow.values import Cell, Flow, Guard, Handle, Text, Value
@@ -34,9 +34,6 @@ HANDLERS: dict[str, Handler] = {}
 
 # The ops among them that change a variable.
 WRITES: set[str] = set()
-
-# The families of ops that stay nodes, which `lower` takes.
-_RECURRENT = ("block", "cudnn", "cudnn_params", "ctc")
 
 # Larger constants are initializers.
 _INLINE = 64
@@ -281,7 +278,7 @@ class Translator:
             num_outputs=1, name=name,
         )  # fmt: skip
         call = bind_node(node, found, self.space.facts)
-        if found.family in _RECURRENT or not is_ours(found.__module__):
+        if not issubclass(found, RawOp):
             return self._kept(node, len(call.outputs), builder)
         self.translated += 1
         results = RULES[found].formula(_Viewed(node, call, builder, name, self.read))

@@ -146,12 +146,14 @@ def zeta(x: Expr, q: Expr) -> Expr:
     # One axis more, at the end: those of the two operands need not be known.
     minus = -power
     each = (finite.unsqueeze(-1) + steps) ** minus.unsqueeze(-1)
+    # onnxruntime reduces no axis of nothing that is counted from behind.
+    last = -1 if each.shape is None else len(each.shape) - 1
     end = finite + count
     squares, total, product = end * end, end / (power - 1) + 0.5, power / end
     for k, factor in enumerate(_TERMS, 1):
         total = total + product * factor
         product = product * (power + (2 * k - 1)) * (power + 2 * k) / squares
-    value = b.op(std.ReduceSum, each, b.ints(-1), keepdims=0) + end**minus * total
+    value = b.op(std.ReduceSum, each, b.ints(last), keepdims=0) + end**minus * total
     whole = power.equals(power.floor())
     even = power.equals((power / 2).floor() * 2)
     none = (power < 1) | (start < 0) & ~whole

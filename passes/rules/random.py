@@ -124,7 +124,7 @@ def truncated_normal(n: Node) -> dict[str, Expr]:
 )
 def integers(n: Node) -> dict[str, Expr]:
     """The words, or pairs of them, as they are; or their remainders, which are counted from the lower bound."""
-    b, dtype, count = n.builder, n.call.types["dtype"], _count(n)
+    b, dtype, count = n.builder, n.call.outputs[0].dtype, _count(n)
     assert dtype is not None
     wide = dtype in (INT64, UINT64)
     numbers = _words(n, count, 2 if wide else 4)

@@ -28,6 +28,7 @@ from lstm_lower.graph.structure import STANDARD_DOMAINS
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.verify import verify
 from lstm_lower.opdef import Arranged, OpDef
+from lstm_lower.ops.raw import RawOp
 from lstm_lower.passes.composites import LowerCompositesPass, unsupported_nodes
 from lstm_lower.passes.inline import InlineFunctionsPass
 from lstm_lower.passes.loops.forward import ForwardScansPass
@@ -117,7 +118,7 @@ def prepared(model: ir.Model) -> ir.Model:
     # As `lower` does: wrong declarations of inner values are put right.
     VerifyPass()(work)
     InlineFunctionsPass()(work)
-    LowerCompositesPass(chosen=lambda op: op.ordinary)(work)
+    LowerCompositesPass(chosen=lambda op: issubclass(op, RawOp) and op not in registry.ORACLES)(work)
     missing = unsupported_nodes(work)
     for node, definition in composite_nodes(work.graph):
         if definition not in registry.ORACLES:

@@ -6,155 +6,108 @@ Signatures: TensorFlow's raw ops of the same names. Operands of the binary ones 
 from __future__ import annotations
 
 from lstm_lower.dims import Dim, agree
-from lstm_lower.opdef import Call, OpDef, TensorInfo, attr, operand
+from lstm_lower.opdef import Call, attr
 from lstm_lower.ops.elementwise import Binary, broadcast
-from lstm_lower.ops.gradients import COMPLEX, FLOATS
-from lstm_lower.ops.ordinary.kinds import INTEGERS, NUMBERS, SIGNED
+from lstm_lower.ops.raw import COMPLEX, COMPUTED, FLOATS, NUMBERS, RawOp
 
 
-class _Arithmetic(Binary, abstract=True):
-    """A function of two numbers of any dtype."""
-
-    class Types:
-        T = NUMBERS
-
-
-class _Field(Binary, abstract=True):
-    """A function of two numbers of any dtype, complex ones too."""
-
-    class Types:
-        T = (*NUMBERS, *COMPLEX)
-
-
-class Add(_Field):
+class Add(Binary, T=(*NUMBERS, *COMPLEX)):
     """x + y."""
 
 
-class AddV2(_Field):
+class AddV2(Binary):
     """x + y."""
 
 
-class Sub(_Field):
+class Sub(Binary):
     """x - y."""
 
 
-class Mul(_Field):
+class Mul(Binary):
     """x y."""
 
 
-class RealDiv(Binary):
+class RealDiv(Binary, T=(*FLOATS, *COMPLEX)):
     """x / y."""
 
-    class Types:
-        T = (*FLOATS, *COMPLEX)
 
-
-class Div(_Field):
+class Div(Binary):
     """x / y; of integers rounded towards 0."""
 
 
-class TruncateDiv(_Arithmetic):
+class TruncateDiv(Binary, T=NUMBERS):
     """x / y, rounded towards 0."""
 
 
 class DivNoNan(Binary):
     """x / y, and 0 where y is 0."""
 
-    class Types:
-        T = (*FLOATS, *COMPLEX)
 
-
-class Pow(Binary):
+class Pow(Binary, T=(*COMPUTED, "int8", "int16")):
     """x to the power of y."""
 
-    class Types:
-        T = (*FLOATS, *SIGNED)
 
-
-class Maximum(_Arithmetic):
+class Maximum(Binary):
     """The larger of x and y; NaN where one of them is NaN."""
 
 
-class Minimum(_Arithmetic):
+class Minimum(Binary):
     """The smaller of x and y; NaN where one of them is NaN."""
 
 
 class SquaredDifference(Binary):
     """(x - y)^2."""
 
-    class Types:
-        T = (*FLOATS, "int32", "int64", *COMPLEX)
-
 
 class Atan2(Binary):
     """The angle of the point (x, y)."""
 
-    class Inputs:
-        y = operand(None)
-        x = operand(None)
 
-
-class _Bits(Binary, abstract=True):
-    """A function of the bits of two integers."""
-
-    class Types:
-        T = INTEGERS
-
-
-class BitwiseAnd(_Bits):
+class BitwiseAnd(Binary):
     """The bits that both have."""
 
 
-class BitwiseOr(_Bits):
+class BitwiseOr(Binary):
     """The bits that one of the two has."""
 
 
-class BitwiseXor(_Bits):
+class BitwiseXor(Binary):
     """The bits in which they differ."""
 
 
-class LeftShift(_Bits):
+class LeftShift(Binary):
     """x 2^y; y is taken to be at least 0 and less than the number of bits."""
 
 
-class RightShift(_Bits):
+class RightShift(Binary):
     """x / 2^y, rounded down; y is taken to be at least 0 and less than the number of bits."""
 
 
-class _Sum(OpDef, abstract=True):
+def check_alike(call: Call, name: str) -> None:
+    """The tensors of a list have one shape.
+
+    Raises:
+        InvalidModelError, InvalidInputError: they have not.
+    """
+    merged: tuple[Dim, ...] | None = None
+    for number, info in enumerate(call.lists[name]):
+        if info.shape is None:
+            continue
+        if not agree(merged, info.shape):
+            raise call.error(f"{name}[{number}]", f"shape {list(merged or ())} (as those before)", list(info.shape))
+        before = merged or info.shape
+        merged = tuple(a if isinstance(a, int) else b for a, b in zip(before, info.shape, strict=True))
+
+
+class _Sum(RawOp, abstract=True):
     """A sum of tensors of one shape."""
-
-    class Types:
-        T = (*NUMBERS, *COMPLEX)
-
-    class Inputs:
-        inputs = operand(None, variadic=True, count="N")
-
-    class Outputs:
-        sum = operand(None)
-
-    class Attrs:
-        N = attr(int)
-
-    @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """The operands' shape, of which each may tell a part."""
-        merged: tuple[Dim, ...] | None = None
-        for number, info in enumerate(call.lists["inputs"]):
-            if info.shape is None:
-                continue
-            if not agree(merged, info.shape):
-                raise call.error(f"inputs[{number}]", f"shape {list(merged or ())} (as those before)", list(info.shape))
-            before = merged or info.shape
-            merged = tuple(a if isinstance(a, int) else b for a, b in zip(before, info.shape, strict=True))
-        return [TensorInfo(call.types.get("T"), merged)]
 
     @classmethod
     def verify(cls, call: Call) -> None:
         """There is something to add, of one shape."""
         if not call.lists["inputs"]:
             raise call.error("inputs", "one tensor or more", "none")
-        cls.output_infos(call)
+        check_alike(call, "inputs")
 
 
 class AddN(_Sum):
@@ -164,23 +117,12 @@ class AddN(_Sum):
 class AccumulateNV2(_Sum):
     """The sum of tensors; they have one shape, which is `shape`."""
 
-    class Attrs(_Sum.Attrs):
+    class Attrs:
         shape = attr(list[int], [])
 
 
-class ClipByValue(OpDef):
+class ClipByValue(RawOp, T=NUMBERS):
     """The nearest number between the two bounds."""
-
-    class Types:
-        T = NUMBERS
-
-    class Inputs:
-        t = operand("*S")
-        clip_value_min = operand(None)
-        clip_value_max = operand(None)
-
-    class Outputs:
-        output = operand("*S")
 
     @classmethod
     def verify(cls, call: Call) -> None:

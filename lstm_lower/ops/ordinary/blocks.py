@@ -7,19 +7,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from lstm_lower.dims import Dim
-from lstm_lower.opdef import Call, TensorInfo, attr, operand
-from lstm_lower.ops.ordinary.bases import (
-    ALL,
-    INDEX,
-    Reshaped,
-    numbers,
-    result,
-    shape_of,
-)
+from lstm_lower.opdef import Call
+from lstm_lower.ops.raw import RawOp, numbers, shape_of
 
 
-class _Blocks(Reshaped, abstract=True):
+class _Blocks(RawOp, abstract=True, block_shape="M"):
     """Exchanges places along M axes with entries of the batch.
 
     Attributes:
@@ -50,134 +42,56 @@ class _Blocks(Reshaped, abstract=True):
         if min(numbers(call, cls.widths) or [0]) < 0:
             raise call.error(cls.widths, "numbers of 0 or more", f"{numbers(call, cls.widths)}")
 
-    @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """The rank stays; the rest follows when it is lowered."""
-        shape, blocks = shape_of(call, "input"), cls.blocks(call)
-        if shape is None or blocks is None:
-            return result(call, None)
-        return result(call, (None,) * (1 + len(blocks)) + tuple(shape[1 + len(blocks) :]))
 
-
-class SpaceToBatchND(_Blocks):
+class SpaceToBatchND(_Blocks, paddings="M 2"):
     """Moves the positions within each block to the batch axis, after padding."""
 
-    class Types:
-        T = ALL
-        Tblock_shape = INDEX
-        Tpaddings = INDEX
 
-    class Inputs:
-        input = operand(None)
-        block_shape = operand("M", "Tblock_shape")
-        paddings = operand("M 2", "Tpaddings")
-
-
-class BatchToSpaceND(_Blocks):
+class BatchToSpaceND(_Blocks, crops="M 2"):
     """Entries of the batch become the places of blocks, which are then cropped."""
 
     widths = "crops"
 
-    class Types:
-        T = ALL
-        Tblock_shape = INDEX
-        Tcrops = INDEX
 
-    class Inputs:
-        input = operand(None)
-        block_shape = operand("M", "Tblock_shape")
-        crops = operand("M 2", "Tcrops")
-
-
-class SpaceToBatch(_Blocks):
+class SpaceToBatch(_Blocks, paddings="2 2"):
     """SpaceToBatchND for two axes and square blocks."""
 
     static_operands = ()
 
-    class Types:
-        T = ALL
-        Tpaddings = INDEX
 
-    class Inputs:
-        input = operand(None)
-        paddings = operand("2 2", "Tpaddings")
-
-    class Attrs:
-        block_size = attr(int)
-
-
-class BatchToSpace(_Blocks):
+class BatchToSpace(_Blocks, crops="2 2"):
     """BatchToSpaceND for two axes and square blocks."""
 
     static_operands = ()
     widths = "crops"
 
-    class Types:
-        T = ALL
-        Tidx = INDEX
 
-    class Inputs:
-        input = operand(None)
-        crops = operand("2 2", "Tidx")
+class _Depth(RawOp, abstract=True, input="A B C D", data_format=("NHWC", "NCHW")):
+    """Exchanges places in an image with channels.
 
-    class Attrs:
-        block_size = attr(int)
+    Attributes:
+        widens: whether images become larger, with fewer channels.
+    """
 
-
-class _Depth(Reshaped, abstract=True):
-    """Exchanges places in an image with channels."""
-
-    class Inputs:
-        input = operand("A B C D")
-
-    class Attrs:
-        block_size = attr(int)
-        data_format = attr(str, "NHWC", choices=("NHWC", "NCHW"))
+    widens: ClassVar[bool] = False
 
     @classmethod
     def verify(cls, call: Call) -> None:
         """Sizes that can be divided."""
         if call.attributes["block_size"] < 1:
             raise call.error("attribute block_size", "1 or more", f"{call.attributes['block_size']}")
-        cls.output_infos(call)
-
-    @classmethod
-    def exchanged(cls, call: Call, *, to_depth: bool) -> list[TensorInfo]:
-        """The shape after the exchange.
-
-        Raises:
-            InvalidModelError, InvalidInputError: a size cannot be divided.
-        """
-        shape, block = shape_of(call, "input"), call.attributes["block_size"]
-        if shape is None or len(shape) != 4:
-            return result(call, (None,) * 4)
-        sizes: list[Dim] = []
-        for letter, size in zip(call.attributes["data_format"], shape, strict=True):
-            factor = 1 if letter == "N" else block * block if letter == "C" else block
-            grows = (letter == "C") == to_depth
-            if not grows and isinstance(size, int) and size % factor:
+        block, shape = call.attributes["block_size"], shape_of(call, "input")
+        for letter, size in zip(call.attributes["data_format"], shape or (None,) * 4, strict=True):
+            factor = {"N": 1, "C": block * block if cls.widens else 1}.get(letter, 1 if cls.widens else block)
+            if isinstance(size, int) and size % factor:
                 raise call.error("input", f"a size that {factor} divides along {letter}", f"{size}")
-            sizes.append(size if factor == 1 else None if not isinstance(size, int) else _changed(size, factor, grows))
-        return result(call, sizes)
-
-
-def _changed(size: int, factor: int, grows: bool) -> int:
-    return size * factor if grows else size // factor
 
 
 class SpaceToDepth(_Depth):
     """Moves the positions within each block to the channels."""
 
-    @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """Smaller images, more channels."""
-        return cls.exchanged(call, to_depth=True)
-
 
 class DepthToSpace(_Depth):
     """Channels become the places of blocks."""
 
-    @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """Larger images, fewer channels."""
-        return cls.exchanged(call, to_depth=False)
+    widens = True

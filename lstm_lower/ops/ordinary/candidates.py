@@ -8,28 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lstm_lower.opdef import Call, OpDef, TensorInfo, attr, operand
+from lstm_lower.opdef import Call
 from lstm_lower.ops.ordinary.random import Drawing
+from lstm_lower.ops.raw import RawOp
 
 
 class AllCandidateSampler(Drawing):
     """Every class once."""
-
-    class Types:
-        pass
-
-    class Inputs:
-        true_classes = operand("B P", "int64")
-
-    class Outputs:
-        sampled_candidates = operand("S", "int64")
-        true_expected_count = operand("B P", "float32")
-        sampled_expected_count = operand("S", "float32")
-
-    class Attrs(Drawing.Attrs):
-        num_true = attr(int)
-        num_sampled = attr(int)
-        unique = attr(bool)
 
     @classmethod
     def verify(cls, call: Call) -> None:
@@ -57,9 +42,6 @@ class UniformCandidateSampler(AllCandidateSampler):
     the probability that it is among as many draws as were made.
     """
 
-    class Attrs(AllCandidateSampler.Attrs):
-        range_max = attr(int)
-
     @classmethod
     def draws(cls, attributes: Mapping[str, Any]) -> bool:
         """Always."""
@@ -70,35 +52,13 @@ class LogUniformCandidateSampler(UniformCandidateSampler):
     """The same with probabilities log((c + 2) / (c + 1)) / log(classes + 1), as words have when sorted by frequency."""
 
 
-class ComputeAccidentalHits(OpDef):
+class ComputeAccidentalHits(RawOp, true_classes="B P", sampled_candidates="S"):
     """The samples that are among a row's true classes: their rows, their places, and the lowest number for each."""
-
-    class Types:
-        pass
-
-    class Inputs:
-        true_classes = operand("B P", "int64")
-        sampled_candidates = operand("S", "int64")
-
-    class Outputs:
-        indices = operand(None, "int32")
-        ids = operand(None, "int64")
-        weights = operand(None, "float32")
-
-    class Attrs:
-        num_true = attr(int)
-        seed = attr(int, 0)
-        seed2 = attr(int, 0)
 
     @classmethod
     def verify(cls, call: Call) -> None:
         """There are as many true classes as the attribute says."""
         _check_true_classes(call)
-
-    @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """Vectors, of a length that the values decide."""
-        return [TensorInfo(info.dtype, (None,)) for info in super().output_infos(call)]
 
 
 def _check_true_classes(call: Call) -> None:

@@ -5,35 +5,19 @@ Signatures: TensorFlow's raw ops of the same names. Operands of the binary ones 
 
 from __future__ import annotations
 
-from lstm_lower.errors import MisfitError
-from lstm_lower.opdef import Call, DType, OpDef, TensorInfo, attr, operand
+from lstm_lower.opdef import Call
 from lstm_lower.ops.elementwise import Binary
-from lstm_lower.ops.gradients import COMPLEX
-from lstm_lower.ops.ordinary.kinds import EVERYTHING, Comparison, Test
+from lstm_lower.ops.raw import PAIRED, RawOp
 
 
-class _Equality(Comparison, abstract=True):
+class _Equality(Binary, abstract=True):
     """Whether two numbers or truth values are the same, or differ."""
-
-    class Types:
-        T = (*EVERYTHING, *COMPLEX)
-
-    class Attrs:
-        incompatible_shape_error = attr(bool, True)
 
     @classmethod
     def verify(cls, call: Call) -> None:
         """The operands broadcast, unless that they do not is an answer too."""
         if call.attributes["incompatible_shape_error"]:
             super().verify(call)
-
-    @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """The shape that the operands broadcast to, or a scalar."""
-        try:
-            return super().output_infos(call)
-        except MisfitError:
-            return [TensorInfo(DType.BOOL, ())]
 
 
 class Equal(_Equality):
@@ -44,79 +28,45 @@ class NotEqual(_Equality):
     """x != y, element by element."""
 
 
-class Less(Comparison):
+class Less(Binary):
     """x < y, element by element."""
 
 
-class LessEqual(Comparison):
+class LessEqual(Binary):
     """x <= y, element by element."""
 
 
-class Greater(Comparison):
+class Greater(Binary):
     """x > y, element by element."""
 
 
-class GreaterEqual(Comparison):
+class GreaterEqual(Binary):
     """x >= y, element by element."""
 
 
-class ApproximateEqual(OpDef):
+class ApproximateEqual(RawOp, x="*S", y="*S", T=PAIRED):
     """True where x and y differ by less than the tolerance."""
 
-    class Types:
-        T = ("float32", "float64")
 
-    class Inputs:
-        x = operand("*S")
-        y = operand("*S")
-
-    class Outputs:
-        z = operand("*S", "bool")
-
-    class Attrs:
-        tolerance = attr(float, 1e-5)
-
-
-class _Logical(Binary, abstract=True):
-    """An operation on two truth values."""
-
-    class Types: ...
-
-    class Inputs:
-        x = operand(None, "bool")
-        y = operand(None, "bool")
-
-    class Outputs:
-        z = operand(None, "bool")
-
-
-class LogicalAnd(_Logical):
+class LogicalAnd(Binary):
     """Logical AND of x and y."""
 
 
-class LogicalOr(_Logical):
+class LogicalOr(Binary):
     """Logical OR of x and y."""
 
 
-class LogicalNot(OpDef):
+class LogicalNot(RawOp):
     """Logical NOT."""
 
-    class Types: ...
 
-    class Inputs:
-        x = operand("*S", "bool")
-
-    class Outputs:
-        y = operand("*S", "bool")
-
-
-class IsNan(Test):
+class IsNan(RawOp):
     """True where an element is NaN."""
 
 
-class IsInf(Test):
+class IsInf(RawOp):
     """True where an element is infinite."""
 
 
-class IsFinite(Test):
+class IsFinite(RawOp):
     """True where an element is neither infinite nor NaN."""

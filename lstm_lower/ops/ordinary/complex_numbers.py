@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from lstm_lower.dtypes import PARTS, dtype_name
-from lstm_lower.opdef import Call, DType, OpDef, TensorInfo, attr, operand
+from lstm_lower.opdef import Call
 from lstm_lower.ops.elementwise import broadcast
-from lstm_lower.ops.gradients import COMPLEX
-from lstm_lower.ops.ordinary.kinds import PAIRED
+from lstm_lower.ops.raw import RawOp
 
 _OTHER = {**PARTS, **{part: whole for whole, part in PARTS.items()}}
 
@@ -26,10 +25,9 @@ def bind_other(call: Call, given: str, wanted: str) -> None:
     if known is not None and asked != _OTHER[known]:
         what = f"{dtype_name(_OTHER[known])} (as {given} is {dtype_name(known)})"
         raise call.error(f"attribute {wanted}", what, dtype_name(asked))
-    call.types[wanted] = asked
 
 
-class _Paired(OpDef, abstract=True):
+class _Paired(RawOp, abstract=True):
     """Takes or makes complex numbers."""
 
     wanted: ClassVar[str] = "Tout"
@@ -43,73 +41,28 @@ class _Paired(OpDef, abstract=True):
 class Complex(_Paired):
     """The complex numbers of real and imaginary parts, which broadcast."""
 
-    class Types:
-        T = PAIRED
-        Tout = COMPLEX
-
-    class Inputs:
-        real = operand(None)
-        imag = operand(None)
-
-    class Outputs:
-        out = operand(None, "Tout")
-
-    class Attrs:
-        Tout = attr(DType, DType.COMPLEX64, choices=(DType.COMPLEX64, DType.COMPLEX128))
-
     @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """The shape that the operands broadcast to."""
-        return [TensorInfo(call.types["Tout"], broadcast(call, "real", "imag"))]
+    def verify(cls, call: Call) -> None:
+        """They broadcast."""
+        super().verify(call)
+        broadcast(call, "real", "imag")
 
 
-class _Part(_Paired, abstract=True):
-    """A real number of each complex one."""
-
-    class Types:
-        T = COMPLEX
-        Tout = PAIRED
-
-    class Inputs:
-        input = operand("*S")
-
-    class Outputs:
-        output = operand("*S", "Tout")
-
-    class Attrs:
-        Tout = attr(DType, DType.FLOAT, choices=(DType.FLOAT, DType.DOUBLE))
-
-
-class Real(_Part):
+class Real(_Paired):
     """The real part."""
 
 
-class Imag(_Part):
+class Imag(_Paired):
     """The imaginary part."""
 
 
-class Angle(_Part):
+class Angle(_Paired):
     """The angle of the point whose coordinates the two parts are."""
 
 
-class ComplexAbs(_Part):
+class ComplexAbs(_Paired):
     """The distance from 0."""
 
-    class Inputs:
-        x = operand("*S")
 
-    class Outputs:
-        y = operand("*S", "Tout")
-
-
-class Conj(OpDef):
+class Conj(RawOp):
     """The same real part, and the imaginary part with the other sign."""
-
-    class Types:
-        T = COMPLEX
-
-    class Inputs:
-        input = operand("*S")
-
-    class Outputs:
-        output = operand("*S")

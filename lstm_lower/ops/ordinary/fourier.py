@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from lstm_lower.dims import Dim
-from lstm_lower.opdef import Call, DType, OpDef, TensorInfo, attr, operand
-from lstm_lower.ops.gradients import COMPLEX
-from lstm_lower.ops.ordinary.bases import at, numbers, shape_of
+from lstm_lower.opdef import Call
 from lstm_lower.ops.ordinary.complex_numbers import bind_other
-from lstm_lower.ops.ordinary.kinds import PAIRED
+from lstm_lower.ops.raw import RawOp, numbers, shape_of
 
 
-class Transform(OpDef, abstract=True):
+class Transform(RawOp, abstract=True, fft_length="K"):
     """A Fourier transform of the last axes.
 
     Attributes:
@@ -26,15 +23,6 @@ class Transform(OpDef, abstract=True):
 
     axes: ClassVar[int] = 1
     inverse: ClassVar[bool] = False
-
-    class Types:
-        Tcomplex = COMPLEX
-
-    class Inputs:
-        input = operand("*S", "Tcomplex")
-
-    class Outputs:
-        output = operand("*S", "Tcomplex")
 
     @classmethod
     def verify(cls, call: Call) -> None:
@@ -81,20 +69,6 @@ class IFFT3D(FFT3D):
 class RealTransform(Transform, abstract=True):
     """A Fourier transform of real numbers, or to real numbers."""
 
-    class Types:
-        Treal = PAIRED
-        Tcomplex = COMPLEX
-
-    class Inputs:
-        input = operand(None, "Treal")
-        fft_length = operand("K", "int32")
-
-    class Outputs:
-        output = operand(None, "Tcomplex")
-
-    class Attrs:
-        Tcomplex = attr(DType, DType.COMPLEX64, choices=(DType.COMPLEX64, DType.COMPLEX128))
-
     @classmethod
     def verify(cls, call: Call) -> None:
         """A length for each axis."""
@@ -105,35 +79,11 @@ class RealTransform(Transform, abstract=True):
         if min(numbers(call, "fft_length") or [1]) < 1:
             raise call.error("fft_length", "lengths of 1 or more", f"{numbers(call, 'fft_length')}")
 
-    @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """The lengths, the last one half of it where frequencies come out."""
-        shape, lengths = shape_of(call, "input"), numbers(call, "fft_length")
-        dtype = call.types["Treal" if cls.inverse else "Tcomplex"]
-        if shape is None:
-            return [TensorInfo(dtype, None)]
-        sizes: list[Dim] = [None] * cls.axes if lengths is None else list(lengths)
-        if isinstance(sizes[-1], int) and not cls.inverse:
-            sizes[-1] = sizes[-1] // 2 + 1
-        for place, size in enumerate(sizes):
-            shape = at(shape, len(shape) - cls.axes + place, size)
-        return [TensorInfo(dtype, shape)]
-
 
 class _InverseRealTransform(RealTransform, abstract=True):
     """Takes half of the frequencies along the last axis, and returns real numbers."""
 
     inverse = True
-
-    class Inputs:
-        input = operand(None, "Tcomplex")
-        fft_length = operand("K", "int32")
-
-    class Outputs:
-        output = operand(None, "Treal")
-
-    class Attrs:
-        Treal = attr(DType, DType.FLOAT, choices=(DType.FLOAT, DType.DOUBLE))
 
 
 class RFFT(RealTransform):

@@ -6,35 +6,12 @@ Signatures: TensorFlow's raw ops of the same names.
 from __future__ import annotations
 
 from lstm_lower.dims import agree
-from lstm_lower.opdef import Call, OpDef, TensorInfo, attr, operand
-from lstm_lower.ops.ordinary.bases import (
-    ALL,
-    INDEX,
-    ORDERED,
-    REAL,
-    count_axis,
-    number,
-    result,
-    shape_of,
-)
+from lstm_lower.opdef import Call
+from lstm_lower.ops.raw import NUMBERS, ORDERED, RawOp, count_axis, number, shape_of
 
 
-class Gather(OpDef):
+class Gather(RawOp):
     """Rows of `params`, by number."""
-
-    class Types:
-        Tparams = ALL
-        Tindices = INDEX
-
-    class Inputs:
-        params = operand(None, "Tparams")
-        indices = operand(None, "Tindices")
-
-    class Outputs:
-        output = operand(None, "Tparams")
-
-    class Attrs:
-        validate_indices = attr(bool, True)
 
     @classmethod
     def verify(cls, call: Call) -> None:
@@ -42,33 +19,11 @@ class Gather(OpDef):
         if shape_of(call, "params") == ():
             raise call.error("params", "rank 1 or more", "rank 0")
 
-    @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """The indices' shape, then that of a row."""
-        rows, indices = shape_of(call, "params"), shape_of(call, "indices")
-        return result(call, None if rows is None or indices is None else (*indices, *rows[1:]), "Tparams")
 
-
-class GatherV2(OpDef):
+class GatherV2(RawOp):
     """Slices of `params` along an axis, by number; `batch_dims` leading axes of both belong together."""
 
     static_operands = ("axis",)
-
-    class Types:
-        Tparams = ALL
-        Tindices = ("int16", *INDEX)
-        Taxis = INDEX
-
-    class Inputs:
-        params = operand(None, "Tparams")
-        indices = operand(None, "Tindices")
-        axis = operand(None, "Taxis")
-
-    class Outputs:
-        output = operand(None, "Tparams")
-
-    class Attrs:
-        batch_dims = attr(int, 0)
 
     @classmethod
     def places(cls, call: Call) -> tuple[int, int] | None:
@@ -92,62 +47,20 @@ class GatherV2(OpDef):
         """An axis that params has."""
         cls.places(call)
 
-    @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """The indices' shape in the place of the axis."""
-        places, shape, indices = cls.places(call), shape_of(call, "params"), shape_of(call, "indices")
-        if places is None or shape is None or indices is None:
-            return result(call, None, "Tparams")
-        axis, batch = places
-        return result(call, (*shape[:axis], *indices[batch:], *shape[axis + 1 :]), "Tparams")
 
-
-class GatherNd(OpDef):
+class GatherNd(RawOp, indices="*S D", bad_indices_policy=("", "DEFAULT", "ERROR")):
     """Slices of `params` by the place that the last axis of `indices` names."""
 
-    class Types:
-        Tparams = ALL
-        Tindices = ("int16", *INDEX)
-
-    class Inputs:
-        params = operand(None, "Tparams")
-        indices = operand("*S D", "Tindices")
-
-    class Outputs:
-        output = operand(None, "Tparams")
-
-    class Attrs:
-        bad_indices_policy = attr(str, "", choices=("", "DEFAULT", "ERROR"))
-
     @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """The indices' shape less its last axis, then that of a slice."""
-        shape, indices, depth = shape_of(call, "params"), shape_of(call, "indices"), call.sizes.get("D")
-        if shape is None or indices is None or not isinstance(depth, int):
-            return result(call, None, "Tparams")
-        if depth > len(shape):
+    def verify(cls, call: Call) -> None:
+        """A place has not more numbers than params has axes."""
+        shape, depth = shape_of(call, "params"), call.sizes.get("D")
+        if shape is not None and isinstance(depth, int) and depth > len(shape):
             raise call.error("indices", f"a last axis of size {len(shape)} at most (params' rank)", f"{depth}")
-        return result(call, (*indices[:-1], *shape[depth:]), "Tparams")
 
 
-class OneHot(OpDef):
+class OneHot(RawOp, depth="", on_value="", off_value=""):
     """`on_value` at the place that an index names along a new axis, `off_value` elsewhere."""
-
-    class Types:
-        T = ALL
-        TI = ("uint8", "int8", *INDEX)
-
-    class Inputs:
-        indices = operand(None, "TI")
-        depth = operand("", "int32")
-        on_value = operand("")
-        off_value = operand("")
-
-    class Outputs:
-        output = operand(None)
-
-    class Attrs:
-        axis = attr(int, -1)
 
     @classmethod
     def place(cls, call: Call) -> int | None:
@@ -162,45 +75,13 @@ class OneHot(OpDef):
         """An axis that the output has."""
         cls.place(call)
 
-    @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """The indices' shape with `depth` at the axis."""
-        shape, axis = shape_of(call, "indices"), cls.place(call)
-        if shape is None or axis is None:
-            return result(call, None)
-        return result(call, (*shape[:axis], number(call, "depth"), *shape[axis:]))
 
-
-class InvertPermutation(OpDef):
+class InvertPermutation(RawOp, x="N"):
     """y[x[i]] = i."""
 
-    class Types:
-        T = INDEX
 
-    class Inputs:
-        x = operand("N")
-
-    class Outputs:
-        y = operand("N")
-
-
-class _TensorScatter(OpDef, abstract=True):
+class _TensorScatter(RawOp, abstract=True, bad_indices_policy=("", "DEFAULT", "ERROR"), indices="*I D"):
     """A copy of `tensor`, changed at the places that the last axis of `indices` names."""
-
-    class Types:
-        T = ALL
-        Tindices = ("int16", "uint16", *INDEX)
-
-    class Inputs:
-        tensor = operand("*S")
-        indices = operand("*I D", "Tindices")
-        updates = operand(None)
-
-    class Outputs:
-        output = operand("*S")
-
-    class Attrs:
-        bad_indices_policy = attr(str, "", choices=("", "DEFAULT", "ERROR"))
 
     @classmethod
     def verify(cls, call: Call) -> None:
@@ -219,24 +100,16 @@ class TensorScatterUpdate(_TensorScatter):
     """The updates replace the elements at the indices."""
 
 
-class TensorScatterAdd(_TensorScatter):
+class TensorScatterAdd(_TensorScatter, T=NUMBERS):
     """The updates are added to the elements at the indices."""
-
-    class Types:
-        T = REAL
-        Tindices = INDEX
 
 
 class TensorScatterSub(TensorScatterAdd):
     """The updates are subtracted from the elements at the indices."""
 
 
-class TensorScatterMax(TensorScatterAdd):
+class TensorScatterMax(TensorScatterAdd, T=ORDERED):
     """The maximum of the elements at the indices and the updates."""
-
-    class Types:
-        T = ORDERED
-        Tindices = INDEX
 
 
 class TensorScatterMin(TensorScatterMax):

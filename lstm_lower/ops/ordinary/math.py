@@ -5,227 +5,173 @@ Signatures: TensorFlow's raw ops of the same names.
 
 from __future__ import annotations
 
-from lstm_lower.opdef import Call, DType, OpDef, all_dtypes, attr, operand
-from lstm_lower.ops.gradients import COMPLEX, FLOATS, Function
-from lstm_lower.ops.ordinary.kinds import EVERYTHING, INTEGERS, NUMBERS, SIGNED, Activation
+from lstm_lower.ops.raw import COMPLEX, COMPUTED, FLOATS, PAIRED, RawOp
 
 
-class _Signed(Function, abstract=True):
-    """A function of numbers that may be negative."""
-
-    class Types:
-        T = (*FLOATS, *SIGNED)
-
-
-class Abs(_Signed):
+class Abs(RawOp):
     """The number without its sign."""
 
 
-class Neg(_Signed):
+class Neg(RawOp):
     """-x."""
 
-    class Types:
-        T = (*FLOATS, *SIGNED, *COMPLEX)
 
-
-class Sign(_Signed):
+class Sign(RawOp, T=(*COMPUTED, "int8", "int16")):
     """-1, 0 or 1."""
 
 
-class Round(_Signed):
+class Round(RawOp, T=(*COMPUTED, "int8", "int16")):
     """The nearest whole number; of two, the even one."""
 
 
-class Square(Function):
+class Square(RawOp):
     """x * x."""
 
-    class Types:
-        T = (*NUMBERS, *COMPLEX)
 
-
-class Invert(Function):
+class Invert(RawOp):
     """All bits the other way round."""
 
-    class Types:
-        T = INTEGERS
 
-
-class Sqrt(Function):
+class Sqrt(RawOp, T=FLOATS):
     """Square root."""
 
 
-class Rsqrt(Function):
+class Rsqrt(RawOp, T=FLOATS):
     """One over the square root."""
 
 
-class _Whole(Function, abstract=True):
-    """A function of complex numbers too."""
-
-    class Types:
-        T = (*FLOATS, *COMPLEX)
-
-
-class Reciprocal(_Whole):
+class Reciprocal(RawOp, T=(*FLOATS, *COMPLEX)):
     """1 / x."""
 
 
-class Exp(_Whole):
+class Exp(RawOp):
     """The exponential function."""
 
 
-class Log(Function):
+class Log(RawOp, T=FLOATS):
     """Natural logarithm."""
 
 
-class Sin(Function):
+class Sin(RawOp, T=FLOATS):
     """Sine."""
 
 
-class Cos(Function):
+class Cos(RawOp, T=FLOATS):
     """Cosine."""
 
 
-class Tan(Function):
+class Tan(RawOp, T=FLOATS):
     """Tangent."""
 
 
-class Asin(Function):
+class Asin(RawOp, T=FLOATS):
     """Inverse sine."""
 
 
-class Acos(Function):
+class Acos(RawOp, T=FLOATS):
     """Inverse cosine."""
 
 
-class Atan(Function):
+class Atan(RawOp, T=FLOATS):
     """Inverse tangent."""
 
 
-class Sinh(Function):
+class Sinh(RawOp, T=FLOATS):
     """Hyperbolic sine."""
 
 
-class Cosh(Function):
+class Cosh(RawOp, T=FLOATS):
     """Hyperbolic cosine."""
 
 
-class Asinh(Function):
+class Asinh(RawOp, T=FLOATS):
     """Inverse hyperbolic sine."""
 
 
-class Acosh(Function):
+class Acosh(RawOp, T=FLOATS):
     """Inverse hyperbolic cosine."""
 
 
-class Atanh(Function):
+class Atanh(RawOp, T=FLOATS):
     """Inverse hyperbolic tangent."""
 
 
-class Sigmoid(Function):
+class Sigmoid(RawOp, T=FLOATS):
     """The logistic function, 1 / (1 + exp(-x)), accurate also where it is close to 0."""
 
 
-class Tanh(Function):
+class Tanh(RawOp, T=FLOATS):
     """Hyperbolic tangent."""
 
 
-class Erf(Function):
+class Erf(RawOp):
     """Error function."""
 
 
-class Erfc(Function):
+class Erfc(RawOp):
     """Complementary error function, 1 - erf(x), accurate also where it is close to 0."""
 
 
-class Erfinv(Function):
+class Erfinv(RawOp, T=PAIRED):
     """The inverse of Erf: infinite at 1 and -1, NaN beyond."""
 
-    class Types:
-        T = FLOATS[2:]
 
-
-class Ndtri(Erfinv):
+class Ndtri(RawOp, T=PAIRED):
     """The quantile of the normal distribution: infinite at 0 and 1, NaN beyond."""
 
 
-class Lgamma(Function):
+class Lgamma(RawOp):
     """Logarithm of the magnitude of the gamma function."""
 
 
-class Digamma(Function):
+class Digamma(RawOp):
     """Derivative of Lgamma."""
 
 
-class Floor(Function):
+class Floor(RawOp):
     """The next whole number below."""
 
 
-class Ceil(Function):
+class Ceil(RawOp):
     """The next whole number above."""
 
 
-class Rint(Function):
+class Rint(RawOp):
     """The nearest whole number; of two, the even one."""
 
 
-class Relu(Activation):
+class Relu(RawOp):
     """max(x, 0)."""
 
-    class Types:
-        T = NUMBERS
 
-
-class Relu6(Activation):
+class Relu6(RawOp):
     """min(max(x, 0), 6)."""
 
-    class Types:
-        T = NUMBERS
 
-
-class Elu(Activation):
+class Elu(RawOp):
     """x where positive, exp(x) - 1 elsewhere."""
 
 
-class Selu(Activation):
+class Selu(RawOp):
     """The scaled exponential linear unit."""
 
 
-class LeakyRelu(Activation):
+class LeakyRelu(RawOp):
     """x where positive, alpha * x elsewhere."""
 
-    class Attrs:
-        alpha = attr(float, 0.2, rounds_to="T")
+    rounded = ("alpha",)
 
 
-class Softplus(Activation):
+class Softplus(RawOp):
     """log(exp(x) + 1), accurate also where it is close to 0."""
 
 
-class Softsign(Activation):
+class Softsign(RawOp):
     """x / (1 + abs(x))."""
 
 
-class Cast(OpDef):
+class Cast(RawOp):
     """The operand in another dtype; floating-point numbers are truncated to integers.
 
     `Truncate` drops digits too where a floating-point number gets fewer of them.
     """
-
-    class Types:
-        SrcT = (*EVERYTHING, *COMPLEX)
-        DstT = (*EVERYTHING, *COMPLEX)
-
-    class Inputs:
-        x = operand("*S", "SrcT")
-
-    class Outputs:
-        y = operand("*S", "DstT")
-
-    class Attrs:
-        DstT = attr(DType, choices=all_dtypes())
-        Truncate = attr(bool, False)
-
-    @classmethod
-    def verify(cls, call: Call) -> None:
-        """Binds the result's dtype to the attribute."""
-        call.types["DstT"] = call.attributes["DstT"]

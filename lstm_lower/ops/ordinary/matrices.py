@@ -6,38 +6,15 @@ Signatures: TensorFlow's raw ops of the same names.
 from __future__ import annotations
 
 from lstm_lower.dims import Dim, agree
-from lstm_lower.opdef import Call, OpDef, TensorInfo, attr, operand
-from lstm_lower.ops.ordinary.bases import (
-    ALL,
-    INDEX,
-    REAL,
-    number,
-    numbers,
-    result,
-    shape_of,
-)
+from lstm_lower.opdef import Call
+from lstm_lower.ops.raw import RawOp, number, numbers, shape_of
 
 
-class MatrixDiag(OpDef):
+class MatrixDiag(RawOp, diagonal="*S N"):
     """Zeros with the operand's rows on the diagonals of square matrices."""
 
-    class Types:
-        T = ALL
 
-    class Inputs:
-        diagonal = operand("*S N")
-
-    class Outputs:
-        output = operand(None)
-
-    @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """The last size twice."""
-        shape = shape_of(call, "diagonal")
-        return result(call, None if shape is None else (*shape, shape[-1]))
-
-
-class BatchMatrixDiag(MatrixDiag):
+class BatchMatrixDiag(RawOp, diagonal="*S N"):
     """MatrixDiag, under the name it has in older graphs."""
 
 
@@ -54,32 +31,20 @@ def _diagonals(call: Call) -> tuple[int, int] | None:
 ALIGN = ("LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT")
 
 
-class MatrixDiagV2(OpDef):
+class MatrixDiagV2(RawOp, diagonal="*S N"):
     """Matrices with the operand's rows as diagonals k[0] to k[1], and a value elsewhere."""
 
     static_operands = ("k", "num_rows", "num_cols")
-
-    class Types:
-        T = ALL
-
-    class Inputs:
-        diagonal = operand("*S N")
-        k = operand(None, "int32")
-        num_rows = operand(None, "int32")
-        num_cols = operand(None, "int32")
-        padding_value = operand(None)
-
-    class Outputs:
-        output = operand(None)
 
     @classmethod
     def verify(cls, call: Call) -> None:
         """As many rows as there are diagonals."""
         shape, band = shape_of(call, "diagonal"), _diagonals(call)
-        if shape is None or band is None or band[0] == band[1]:
-            return
-        if len(shape) < 2 or not agree((shape[-2],), (band[1] - band[0] + 1,)):
-            raise call.error("diagonal", f"{band[1] - band[0] + 1} diagonals (as k)", list(shape))
+        if shape is not None and band is not None and band[0] != band[1]:
+            count = band[1] - band[0] + 1
+            if len(shape) < 2 or not agree((shape[-2],), (count,)):
+                raise call.error("diagonal", f"{count} diagonals (as k)", list(shape))
+        cls.sizes(call)
 
     @classmethod
     def sizes(cls, call: Call) -> tuple[Dim, Dim]:
@@ -97,40 +62,13 @@ class MatrixDiagV2(OpDef):
             raise call.error("diagonal", f"diagonals of a matrix of {rows} x {columns}", f"of length {length}")
         return rows, columns
 
-    @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """Rows and columns instead of the diagonals."""
-        shape, band = shape_of(call, "diagonal"), _diagonals(call)
-        if shape is None or band is None:
-            return result(call, None)
-        batch = shape[:-1] if band[0] == band[1] else shape[:-2]
-        return result(call, (*batch, *cls.sizes(call)))
-
 
 class MatrixDiagV3(MatrixDiagV2):
     """MatrixDiagV2 with a choice of the end at which shorter diagonals are filled up."""
 
-    class Attrs:
-        align = attr(str, "RIGHT_LEFT", choices=ALIGN)
 
-
-class MatrixDiagPart(OpDef):
+class MatrixDiagPart(RawOp, input="*S M N"):
     """The diagonals of matrices."""
-
-    class Types:
-        T = ALL
-
-    class Inputs:
-        input = operand("*S M N")
-
-    class Outputs:
-        diagonal = operand(None)
-
-    @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """The smaller of the last two sizes."""
-        shape = shape_of(call, "input")
-        return result(call, None if shape is None else (*shape[:-2], _smaller(shape[-2], shape[-1])))
 
 
 def _smaller(first: Dim, second: Dim) -> Dim:
@@ -139,61 +77,32 @@ def _smaller(first: Dim, second: Dim) -> Dim:
     return first if first == second else None
 
 
-class BatchMatrixDiagPart(MatrixDiagPart):
+class BatchMatrixDiagPart(RawOp, input="*S M N"):
     """MatrixDiagPart, under the name it has in older graphs."""
 
 
-class MatrixDiagPartV2(OpDef):
+class MatrixDiagPartV2(RawOp, input="*S M N"):
     """The diagonals k[0] to k[1] of matrices, the highest one first, filled up with a value."""
 
     static_operands = ("k",)
 
-    class Types:
-        T = ALL
-
-    class Inputs:
-        input = operand("*S M N")
-        k = operand(None, "int32")
-        padding_value = operand(None)
-
-    class Outputs:
-        diagonal = operand(None)
-
     @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """As many rows as diagonals, as long as the longest."""
-        shape, band = shape_of(call, "input"), _diagonals(call)
-        if shape is None or band is None:
-            return result(call, None)
-        rows, columns = shape[-2:]
-        longest: Dim = _smaller(rows, columns) if band == (0, 0) else None
-        if isinstance(rows, int) and isinstance(columns, int):
-            longest = min(rows + min(band[1], 0), columns - max(band[0], 0))
-            if longest < 0 or not all(-rows <= k <= columns for k in band):
-                raise call.error("k", f"diagonals from {-rows} to {columns}", f"{list(band)}")
-        count = () if band[0] == band[1] else (band[1] - band[0] + 1,)
-        return result(call, (*shape[:-2], *count, longest))
+    def verify(cls, call: Call) -> None:
+        """The diagonals are the matrices'."""
+        band, rows, columns = _diagonals(call), call.sizes.get("M"), call.sizes.get("N")
+        if band is None or not isinstance(rows, int) or not isinstance(columns, int):
+            return
+        longest = min(rows + min(band[1], 0), columns - max(band[0], 0))
+        if longest < 0 or not all(-rows <= k <= columns for k in band):
+            raise call.error("k", f"diagonals from {-rows} to {columns}", f"{list(band)}")
 
 
 class MatrixDiagPartV3(MatrixDiagPartV2):
     """MatrixDiagPartV2 with a choice of the end at which shorter diagonals are filled up."""
 
-    class Attrs:
-        align = attr(str, "RIGHT_LEFT", choices=ALIGN)
 
-
-class MatrixSetDiag(OpDef):
+class MatrixSetDiag(RawOp, input="*S M N"):
     """Matrices with other diagonals."""
-
-    class Types:
-        T = ALL
-
-    class Inputs:
-        input = operand("*S M N")
-        diagonal = operand(None)
-
-    class Outputs:
-        output = operand("*S M N")
 
     @classmethod
     def verify(cls, call: Call) -> None:
@@ -214,9 +123,6 @@ class MatrixSetDiagV2(MatrixSetDiag):
 
     static_operands = ("k",)
 
-    class Inputs(MatrixSetDiag.Inputs):
-        k = operand(None, "int32")
-
     @classmethod
     def verify(cls, call: Call) -> None:
         """As many rows as there are diagonals."""
@@ -230,39 +136,14 @@ class MatrixSetDiagV2(MatrixSetDiag):
 class MatrixSetDiagV3(MatrixSetDiagV2):
     """MatrixSetDiagV2 with a choice of the end at which shorter diagonals are filled up."""
 
-    class Attrs:
-        align = attr(str, "RIGHT_LEFT", choices=ALIGN)
 
-
-class MatrixBandPart(OpDef):
+class MatrixBandPart(RawOp, input="*S M N", num_lower="", num_upper=""):
     """Matrices with zeros but for some diagonals below and above the main one; a negative number means all."""
 
-    class Types:
-        T = ALL
-        Tindex = INDEX
 
-    class Inputs:
-        input = operand("*S M N")
-        num_lower = operand("", "Tindex")
-        num_upper = operand("", "Tindex")
-
-    class Outputs:
-        band = operand("*S M N")
-
-
-class BatchMatrixBandPart(MatrixBandPart):
+class BatchMatrixBandPart(RawOp, input="*S M N", num_lower="", num_upper=""):
     """MatrixBandPart, under the name it has in older graphs."""
 
 
-class Cross(OpDef):
+class Cross(RawOp, a="*S 3", b="*S 3"):
     """The cross products of vectors of 3 elements along the last axis."""
-
-    class Types:
-        T = REAL
-
-    class Inputs:
-        a = operand("*S 3")
-        b = operand("*S 3")
-
-    class Outputs:
-        product = operand("*S 3")

@@ -8,21 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from lstm_lower.opdef import Call, OpDef, attr, operand
-from lstm_lower.ops.gradients import FLOATS
-from lstm_lower.ops.ordinary.bases import ORDERED
-from lstm_lower.spatial import PADDINGS, SpatialAxis
+from lstm_lower.opdef import Call
+from lstm_lower.ops.raw import FLOATS, ORDERED, RawOp
+from lstm_lower.spatial import SpatialAxis
 
 
-class _Dilation(OpDef, abstract=True):
-    class Types:
-        T = FLOATS
-
-    class Attrs:
-        strides = attr(list[int])
-        rates = attr(list[int])
-        padding = attr(str, choices=PADDINGS[:2])
-
+class _Dilation(RawOp, abstract=True, input="N H W C", filter="R S C", out_backprop="N P Q C"):
     @classmethod
     def axes(cls, attributes: Any, kernel: tuple[Any, Any]) -> list[SpatialAxis]:
         """How the windows slide along rows and columns."""
@@ -47,36 +38,15 @@ class _Dilation(OpDef, abstract=True):
             call.sizes[windows] = count
 
 
-class Dilation2D(_Dilation):
+class Dilation2D(_Dilation, T=ORDERED):
     """The largest sum of an image's element and that of the filter in each window; padding and NaN do not count."""
 
-    class Types:
-        T = ORDERED
 
-    class Inputs:
-        input = operand("N H W C")
-        filter = operand("R S C")
-
-    class Outputs:
-        output = operand("N P Q C")
-
-
-class Dilation2DBackpropInput(_Dilation):
+class Dilation2DBackpropInput(_Dilation, T=FLOATS):
     """Gradient of Dilation2D with respect to the image: it goes to the first of the largest sums."""
 
     forward = "Dilation2D"
 
-    class Inputs:
-        input = operand("N H W C")
-        filter = operand("R S C")
-        out_backprop = operand("N P Q C")
-
-    class Outputs:
-        in_backprop = operand("N H W C")
-
 
 class Dilation2DBackpropFilter(Dilation2DBackpropInput):
     """Gradient of Dilation2D with respect to the filter."""
-
-    class Outputs:
-        filter_backprop = operand("R S C")

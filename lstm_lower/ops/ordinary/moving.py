@@ -5,46 +5,24 @@ Signatures: TensorFlow's raw ops of the same names.
 
 from __future__ import annotations
 
-from lstm_lower.dims import Dim, agree
-from lstm_lower.opdef import Call, OpDef, TensorInfo, attr, operand
-from lstm_lower.ops.ordinary.bases import (
-    ALL,
-    INDEX,
-    Kept,
-    Reshaped,
+from lstm_lower.dims import agree
+from lstm_lower.opdef import Call
+from lstm_lower.ops.raw import (
+    RawOp,
     count_axis,
     length_of,
     numbers,
-    result,
-    said,
     shape_of,
-    times,
 )
 
 
-class Tile(Reshaped):
+class Tile(RawOp, multiples="R"):
     """The input repeated along each axis."""
-
-    class Types:
-        T = ALL
-        Tmultiples = INDEX
-
-    class Inputs:
-        input = operand(None)
-        multiples = operand("R", "Tmultiples")
 
     @classmethod
     def verify(cls, call: Call) -> None:
         """One number for each axis."""
         _one_each(call, "input", "multiples")
-
-    @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """Each size times its number."""
-        shape, factors = shape_of(call, "input"), said(call, "multiples")
-        if shape is None or factors is None:
-            return result(call, factors and (None,) * len(factors))
-        return result(call, [times(size, factor) for size, factor in zip(shape, factors, strict=False)])
 
 
 def _one_each(call: Call, name: str, vector: str) -> None:
@@ -58,21 +36,10 @@ def _one_each(call: Call, name: str, vector: str) -> None:
         raise call.error(vector, f"an entry for each of {name}'s {len(shape)} axes", f"{count}")
 
 
-class Transpose(OpDef):
+class Transpose(RawOp, perm="R"):
     """The axes in another order."""
 
     static_operands = ("perm",)
-
-    class Types:
-        T = ALL
-        Tperm = INDEX
-
-    class Inputs:
-        x = operand(None)
-        perm = operand("R", "Tperm")
-
-    class Outputs:
-        y = operand(None)
 
     @classmethod
     def verify(cls, call: Call) -> None:
@@ -84,14 +51,6 @@ class Transpose(OpDef):
         if order is not None and shape is not None and len(shape) != len(order):
             raise call.error("perm", f"an entry for each of x's {len(shape)} axes", f"{order}")
 
-    @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """The sizes in the new order."""
-        shape, order = shape_of(call, "x"), numbers(call, "perm")
-        if shape is None or order is None:
-            return result(call, None if shape is None else (None,) * len(shape))
-        return result(call, [shape[axis] for axis in order])
-
 
 def _counted(axes: list[int]) -> list[int]:
     return [axis + len(axes) if axis < 0 else axis for axis in axes]
@@ -101,16 +60,8 @@ class ConjugateTranspose(Transpose):
     """Transpose, of complex numbers their conjugates."""
 
 
-class Pad(Reshaped):
+class Pad(RawOp, paddings="R 2"):
     """Zeros around the input."""
-
-    class Types:
-        T = ALL
-        Tpaddings = INDEX
-
-    class Inputs:
-        input = operand(None)
-        paddings = operand("R 2", "Tpaddings")
 
     @classmethod
     def verify(cls, call: Call) -> None:
@@ -121,48 +72,19 @@ class Pad(Reshaped):
         if min(numbers(call, "paddings") or [0]) < 0:
             raise call.error("paddings", "numbers of 0 or more", f"{numbers(call, 'paddings')}")
 
-    @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """Each size with what stands before and after."""
-        shape, widths = shape_of(call, "input"), numbers(call, "paddings")
-        if shape is None or widths is None:
-            return result(call, None if shape is None else (None,) * len(shape))
-        sums = [before + after for before, after in zip(widths[::2], widths[1::2], strict=False)]
-        sizes: list[Dim] = []
-        for size, more in zip(shape, sums, strict=False):
-            sizes.append(size + more if isinstance(size, int) else None if more else size)
-        return result(call, sizes)
 
-
-class PadV2(Pad):
+class PadV2(Pad, constant_values=""):
     """A value around the input."""
-
-    class Inputs(Pad.Inputs):
-        constant_values = operand("")
 
 
 class MirrorPad(Pad):
     """The input's own elements, mirrored, around it."""
 
-    class Attrs:
-        mode = attr(str, choices=("REFLECT", "SYMMETRIC"))
 
-
-class ReverseV2(OpDef):
+class ReverseV2(RawOp, axis="N"):
     """Reverses axes."""
 
     static_operands = ("axis",)
-
-    class Types:
-        T = ALL
-        Tidx = INDEX
-
-    class Inputs:
-        tensor = operand("*S")
-        axis = operand("N", "Tidx")
-
-    class Outputs:
-        output = operand("*S")
 
     @classmethod
     def verify(cls, call: Call) -> None:
@@ -173,20 +95,8 @@ class ReverseV2(OpDef):
                 count_axis(call, "axis", axis, len(shape))
 
 
-class ReverseSequence(Kept):
+class ReverseSequence(RawOp, seq_lengths="B"):
     """Reverses the first elements along an axis, as many as `seq_lengths` says for each entry of the batch."""
-
-    class Types:
-        T = ALL
-        Tlen = INDEX
-
-    class Inputs:
-        input = operand("*S")
-        seq_lengths = operand("B", "Tlen")
-
-    class Attrs:
-        seq_dim = attr(int)
-        batch_dim = attr(int, 0)
 
     @classmethod
     def verify(cls, call: Call) -> None:
@@ -204,20 +114,10 @@ class ReverseSequence(Kept):
             raise call.error("seq_lengths", f"{shape[entry]} lengths (as axis {entry} of input)", f"{batch}")
 
 
-class Roll(Kept):
+class Roll(RawOp):
     """Elements shifted along axes; those that leave at one end come back at the other."""
 
     static_operands = ("axis",)
-
-    class Types:
-        T = ALL
-        Tshift = INDEX
-        Taxis = INDEX
-
-    class Inputs:
-        input = operand("*S")
-        shift = operand(None, "Tshift")
-        axis = operand(None, "Taxis")
 
     @classmethod
     def verify(cls, call: Call) -> None:

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 from lstm_lower import dims
 from lstm_lower.dims import Dim
-from lstm_lower.opdef import Call, DType, OpDef, Operand, TensorInfo, attr, operand
-from lstm_lower.ops.gradients import COMPLEX, FLOATS
+from lstm_lower.opdef import Call, Operand
+from lstm_lower.ops.raw import COMPLEX, COMPUTED, RawOp
 
 _UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 # The label of any number of axes in an equation.
@@ -21,24 +21,8 @@ ELLIPSIS = "..."
 _TRANSPOSED = {"I K": dims.parse_shape("K I"), "K J": dims.parse_shape("J K")}
 
 
-class MatMul(OpDef):
+class MatMul(RawOp, a="I K", b="K J"):
     """The product of two matrices, each of which may be transposed."""
-
-    class Types:
-        T = (*FLOATS, "int32", "int64", *_UNSIGNED, *COMPLEX)
-
-    class Inputs:
-        a = operand("I K")
-        b = operand("K J")
-
-    class Outputs:
-        product = operand("I J")
-
-    class Attrs:
-        transpose_a = attr(bool, False)
-        transpose_b = attr(bool, False)
-        grad_a = attr(bool, False)
-        grad_b = attr(bool, False)
 
     @classmethod
     def shape_spec(cls, operand: Operand, attributes: Mapping[str, Any]) -> dims.ShapeSpec | None:
@@ -47,7 +31,7 @@ class MatMul(OpDef):
         return _TRANSPOSED[spec.text] if spec is not None and attributes.get(f"transpose_{operand.name}") else spec
 
 
-class _BatchMatMul(OpDef, abstract=True):
+class _BatchMatMul(RawOp, abstract=True):
     """Products of matrices, which are the last two axes; where `adj` says so, the transposed conjugate of one.
 
     Attributes:
@@ -56,51 +40,22 @@ class _BatchMatMul(OpDef, abstract=True):
 
     broadcasts: ClassVar[bool] = True
 
-    class Types:
-        T = (*FLOATS, "int16", "int32", "int64", *_UNSIGNED, *COMPLEX)
-
-    class Inputs:
-        x = operand(None)
-        y = operand(None)
-
-    class Outputs:
-        output = operand(None)
-
-    class Attrs:
-        adj_x = attr(bool, False)
-        adj_y = attr(bool, False)
-        grad_x = attr(bool, False)
-        grad_y = attr(bool, False)
-
     @classmethod
     def verify(cls, call: Call) -> None:
         """Both are matrices that fit."""
-        cls._shape(call)
-
-    @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """Rows of the one and columns of the other."""
-        (output,) = cls.outputs
-        return [TensorInfo(call.types.get(output.dtype), cls._shape(call))]
-
-    @classmethod
-    def _shape(cls, call: Call) -> tuple[Dim, ...] | None:
         x, y = call.operands["x"].shape, call.operands["y"].shape
         for name, shape in (("x", x), ("y", y)):
             if shape is not None and len(shape) < 2:
                 raise call.error(name, "rank 2 or more", f"rank {len(shape)}")
         if x is None or y is None:
-            return None
-        rows, inner = reversed(x[-2:]) if call.attributes["adj_x"] else x[-2:]
-        other, columns = reversed(y[-2:]) if call.attributes["adj_y"] else y[-2:]
+            return
+        inner, other = x[-2 if call.attributes["adj_x"] else -1], y[-1 if call.attributes["adj_y"] else -2]
         if isinstance(inner, int) and isinstance(other, int) and inner != other:
             raise call.error("y", f"{inner} {'columns' if call.attributes['adj_y'] else 'rows'} (as x)", list(y))
         if not cls.broadcasts and not dims.agree(x[:-2], y[:-2]):
             raise call.error("y", f"a shape that starts with {list(x[:-2])} (as x)", list(y))
-        batch = dims.broadcast_shapes(x[:-2], y[:-2])
-        if batch is None:
+        if dims.broadcast_shapes(x[:-2], y[:-2]) is None:
             raise call.error("y", f"batches that broadcast with {list(x[:-2])} (as x)", list(y))
-        return (*batch, rows, columns)
 
 
 class BatchMatMul(_BatchMatMul):
@@ -108,41 +63,18 @@ class BatchMatMul(_BatchMatMul):
 
     broadcasts = False
 
-    class Types:
-        T = (*FLOATS, "int32", "int64", *COMPLEX)
-
 
 class BatchMatMulV2(_BatchMatMul):
     """Products of matrices, of batches that broadcast."""
 
 
-class BatchMatMulV3(_BatchMatMul):
+class BatchMatMulV3(
+    _BatchMatMul,
+    Ta=(*COMPUTED, "uint8", "int8", "int16"),
+    Tb=(*COMPUTED, "uint8", "int8", "int16"),
+    Tout=(*COMPUTED, "int16"),
+):
     """Products of matrices of any dtypes, in a third one; the batches broadcast."""
-
-    class Types:
-        Ta = (*FLOATS, "uint8", "int8", "int16", "int32", "int64")
-        Tb = (*FLOATS, "uint8", "int8", "int16", "int32", "int64")
-        Tout = (*FLOATS, "int16", "int32", "int64")
-
-    class Inputs:
-        x = operand(None, "Ta")
-        y = operand(None, "Tb")
-
-    class Outputs:
-        output = operand(None, "Tout")
-
-    class Attrs:
-        Tout = attr(DType)
-        adj_x = attr(bool, False)
-        adj_y = attr(bool, False)
-        grad_x = attr(bool, False)
-        grad_y = attr(bool, False)
-
-    @classmethod
-    def verify(cls, call: Call) -> None:
-        """Binds the product's dtype to the attribute."""
-        call.types["Tout"] = call.attributes["Tout"]
-        super().verify(call)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,34 +112,12 @@ def _labels(term: str) -> list[str]:
     return [*before, *([ellipsis] if ellipsis else []), *behind]
 
 
-class Einsum(OpDef):
+class Einsum(RawOp, T=(*COMPUTED, *COMPLEX)):
     """Einstein's summation over the axes of one tensor or two."""
-
-    class Types:
-        T = (*FLOATS, "int32", "int64", *COMPLEX)
-
-    class Inputs:
-        inputs = operand(None, variadic=True, count="N")
-
-    class Outputs:
-        output = operand(None)
-
-    class Attrs:
-        equation = attr(str)
-        N = attr(int)
 
     @classmethod
     def verify(cls, call: Call) -> None:
         """There are as many operands as the equation has, of its ranks and sizes."""
-        cls._shape(call)
-
-    @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """A size for each label of the result."""
-        return [TensorInfo(call.types.get("T"), cls._shape(call))]
-
-    @classmethod
-    def _shape(cls, call: Call) -> tuple[Dim, ...] | None:
         text, infos = call.attributes["equation"], call.lists["inputs"]
         equation = Equation.of(text)
         if equation is None:
@@ -237,8 +147,3 @@ class Einsum(OpDef):
                 if isinstance(known, int) and isinstance(dim, int) and known != dim:
                     raise call.error(f"inputs[{number}]", f"size {known} at label {label}", list(info.shape))
                 sizes[label] = known if isinstance(known, int) else dim
-        if ELLIPSIS in equation.output and rest is None:
-            return None
-        return tuple(
-            dim for label in equation.output for dim in ((rest or ()) if label == ELLIPSIS else (sizes.get(label),))
-        )

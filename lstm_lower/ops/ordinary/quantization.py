@@ -9,16 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from lstm_lower.dims import agree
-from lstm_lower.opdef import Call, OpDef, attr, operand
-from lstm_lower.ops.gradients import FLOATS
-from lstm_lower.ops.ordinary.bases import number, shape_of
+from lstm_lower.opdef import Call
+from lstm_lower.ops.raw import PAIRED, RawOp, number, shape_of
 
 
-class _Simulated(OpDef, abstract=True):
-    class Attrs:
-        num_bits = attr(int, 8)
-        narrow_range = attr(bool, False)
-
+class _Simulated(RawOp, abstract=True):
     @classmethod
     def verify(cls, call: Call) -> None:
         """TensorFlow's kernels take so many bits."""
@@ -28,10 +23,6 @@ class _Simulated(OpDef, abstract=True):
 
 
 class _Fixed(_Simulated, abstract=True):
-    class Attrs(_Simulated.Attrs):
-        min = attr(float, -6.0)
-        max = attr(float, 6.0)
-
     @classmethod
     def verify(cls, call: Call) -> None:
         """The grid has an extent."""
@@ -44,89 +35,35 @@ class _Fixed(_Simulated, abstract=True):
 class FakeQuantWithMinMaxArgs(_Fixed):
     """Numbers rounded to a grid between two constants."""
 
-    class Inputs:
-        inputs = operand("*S", "float32")
 
-    class Outputs:
-        outputs = operand("*S", "float32")
-
-
-class FakeQuantWithMinMaxArgsGradient(_Fixed):
+class FakeQuantWithMinMaxArgsGradient(_Fixed, gradients="*S", inputs="*S"):
     """Gradient of FakeQuantWithMinMaxArgs: that of the identity on the grid's range, none beyond."""
 
     forward = "FakeQuantWithMinMaxArgs"
 
-    class Inputs:
-        gradients = operand("*S", "float32")
-        inputs = operand("*S", "float32")
 
-    class Outputs:
-        backprops = operand("*S", "float32")
-
-
-class FakeQuantWithMinMaxVars(_Simulated):
+class FakeQuantWithMinMaxVars(_Simulated, min="", max=""):
     """Numbers rounded to a grid; zeros where `min` and `max` are 0."""
 
-    class Inputs:
-        inputs = operand("*S", "float32")
-        min = operand("", "float32")
-        max = operand("", "float32")
 
-    class Outputs:
-        outputs = operand("*S", "float32")
-
-
-class FakeQuantWithMinMaxVarsGradient(_Simulated):
+class FakeQuantWithMinMaxVarsGradient(_Simulated, gradients="*S", inputs="*S", min="", max=""):
     """Gradient of FakeQuantWithMinMaxVars: what lies beyond the grid's range goes to its ends."""
 
     forward = "FakeQuantWithMinMaxVars"
 
-    class Inputs:
-        gradients = operand("*S", "float32")
-        inputs = operand("*S", "float32")
-        min = operand("", "float32")
-        max = operand("", "float32")
 
-    class Outputs:
-        backprops_wrt_input = operand("*S", "float32")
-        backprop_wrt_min = operand("", "float32")
-        backprop_wrt_max = operand("", "float32")
-
-
-class FakeQuantWithMinMaxVarsPerChannel(_Simulated):
+class FakeQuantWithMinMaxVarsPerChannel(_Simulated, inputs="*S C", min="C", max="C"):
     """Numbers rounded to a grid of each channel's own."""
 
-    class Inputs:
-        inputs = operand("*S C", "float32")
-        min = operand("C", "float32")
-        max = operand("C", "float32")
 
-    class Outputs:
-        outputs = operand("*S C", "float32")
-
-
-class FakeQuantWithMinMaxVarsPerChannelGradient(_Simulated):
+class FakeQuantWithMinMaxVarsPerChannelGradient(_Simulated, gradients="*S C", inputs="*S C", min="C", max="C"):
     """Gradient of FakeQuantWithMinMaxVarsPerChannel."""
 
     forward = "FakeQuantWithMinMaxVarsPerChannel"
 
-    class Inputs:
-        gradients = operand("*S C", "float32")
-        inputs = operand("*S C", "float32")
-        min = operand("C", "float32")
-        max = operand("C", "float32")
 
-    class Outputs:
-        backprops_wrt_input = operand("*S C", "float32")
-        backprop_wrt_min = operand("C", "float32")
-        backprop_wrt_max = operand("C", "float32")
-
-
-class _Ranged(OpDef, abstract=True):
+class _Ranged(RawOp, abstract=True, T=PAIRED):
     """An op whose ends are numbers, or vectors with one for each place along `axis` if that is not -1."""
-
-    class Types:
-        T = FLOATS[2:]
 
     @classmethod
     def verify(cls, call: Call) -> None:
@@ -167,60 +104,18 @@ class QuantizeAndDequantizeV2(_Dequantized):
     `signed_input` says whether the numbers of the bits are signed; `narrow_range` leaves out the least of these.
     """
 
-    class Inputs:
-        input = operand("*S")
-        input_min = operand(None)
-        input_max = operand(None)
 
-    class Outputs:
-        output = operand("*S")
-
-    class Attrs:
-        signed_input = attr(bool, True)
-        num_bits = attr(int, 8)
-        range_given = attr(bool, False)
-        round_mode = attr(str, "HALF_TO_EVEN", choices=("HALF_TO_EVEN", "HALF_UP"))
-        narrow_range = attr(bool, False)
-        axis = attr(int, -1)
-
-
-class QuantizeAndDequantizeV3(_Dequantized):
+class QuantizeAndDequantizeV3(_Dequantized, num_bits=""):
     """QuantizeAndDequantizeV2 with an operand for the number of bits; halves are rounded to even multiples."""
 
     static_operands = ("num_bits",)
-
-    class Inputs(QuantizeAndDequantizeV2.Inputs):
-        num_bits = operand("", "int32")
-
-    class Outputs:
-        output = operand("*S")
-
-    class Attrs:
-        signed_input = attr(bool, True)
-        range_given = attr(bool, True)
-        narrow_range = attr(bool, False)
-        axis = attr(int, -1)
 
 
 class QuantizeAndDequantizeV4(QuantizeAndDequantizeV2):
     """QuantizeAndDequantizeV2, but for its gradient in TensorFlow."""
 
 
-class QuantizeAndDequantizeV4Grad(_Ranged):
+class QuantizeAndDequantizeV4Grad(_Ranged, gradients="*S", input="*S", input_min="*E", input_max="*E"):
     """Gradient of QuantizeAndDequantizeV4: that of the identity from `input_min` to `input_max`, none beyond."""
 
     forward = "QuantizeAndDequantizeV4"
-
-    class Inputs:
-        gradients = operand("*S")
-        input = operand("*S")
-        input_min = operand("*E")
-        input_max = operand("*E")
-
-    class Outputs:
-        input_backprop = operand("*S")
-        input_min_backprop = operand("*E")
-        input_max_backprop = operand("*E")
-
-    class Attrs:
-        axis = attr(int, -1)

@@ -5,11 +5,8 @@ Signatures: TensorFlow's raw ops of the same names. Axes may be negative; an emp
 
 from __future__ import annotations
 
-from lstm_lower.dims import Dim
-from lstm_lower.opdef import Call, DType, OpDef, TensorInfo, attr, operand
-from lstm_lower.ops.gradients import COMPLEX
-from lstm_lower.ops.indexing import INDEX
-from lstm_lower.ops.ordinary.kinds import EVERYTHING, NUMBERS
+from lstm_lower.opdef import Call
+from lstm_lower.ops.raw import NUMBERS, RawOp
 
 
 def axes_of(call: Call, name: str, of: str) -> tuple[int, ...] | None:
@@ -34,67 +31,24 @@ def axes_of(call: Call, name: str, of: str) -> tuple[int, ...] | None:
     return axes
 
 
-class _Reduction(OpDef, abstract=True):
+class _Reduction(RawOp, abstract=True):
     """Reduces axes."""
-
-    class Types:
-        T = NUMBERS
-        Tidx = INDEX
-
-    class Inputs:
-        input = operand(None)
-        axis = operand(None, "Tidx")
-
-    class Outputs:
-        output = operand(None)
-
-    class Attrs:
-        keep_dims = attr(bool, False)
 
     @classmethod
     def verify(cls, call: Call) -> None:
         """The axes are the input's."""
         axes_of(call, "axis", "input")
 
-    @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """The input's shape without the axes, or with size 1 there."""
-        (output,) = cls.outputs
-        dtype = call.types.get("T") if output.dtype == "T" else DType.BOOL
-        return [TensorInfo(dtype, cls._shape(call))]
 
-    @classmethod
-    def _shape(cls, call: Call) -> tuple[Dim, ...] | None:
-        shape, axes, keep = call.operands["input"].shape, axes_of(call, "axis", "input"), call.attributes["keep_dims"]
-        if shape is None:
-            return None
-        if axes is not None:
-            reduced = {axis % max(len(shape), 1) for axis in axes}
-            return tuple(1 if axis in reduced else dim for axis, dim in enumerate(shape) if keep or axis not in reduced)
-        count = call.operands["axis"].shape
-        if keep or count == ():
-            return (None,) * (len(shape) - (not keep))
-        known = count is not None and isinstance(count[0], int) and count[0] <= len(shape)
-        return (None,) * (len(shape) - int(count[0])) if known and count is not None else None  # type: ignore[arg-type]
-
-
-class _Linear(_Reduction, abstract=True):
-    """Reduces axes, of complex numbers too."""
-
-    class Types:
-        T = (*NUMBERS, *COMPLEX)
-        Tidx = INDEX
-
-
-class Sum(_Linear):
+class Sum(_Reduction):
     """The sum over axes."""
 
 
-class Mean(_Linear):
+class Mean(_Reduction):
     """The mean over axes; of integers rounded towards 0."""
 
 
-class Prod(_Reduction):
+class Prod(_Reduction, T=NUMBERS):
     """The product over axes."""
 
 
@@ -106,64 +60,23 @@ class Min(_Reduction):
     """The minimum over axes; NaN where an element is NaN."""
 
 
-class _Quantifier(_Reduction, abstract=True):
-    """Reduces truth values."""
-
-    class Types:
-        Tidx = INDEX
-
-    class Inputs:
-        input = operand(None, "bool")
-        axis = operand(None, "Tidx")
-
-    class Outputs:
-        output = operand(None, "bool")
-
-
-class All(_Quantifier):
+class All(_Reduction):
     """Logical AND over axes."""
 
 
-class Any(_Quantifier):
+class Any(_Reduction):
     """Logical OR over axes."""
 
 
-class _Position(OpDef, abstract=True):
+class _Position(RawOp, abstract=True, dimension=""):
     """The index of an extreme element along an axis; of equal ones the first. NaN is passed over."""
 
     static_operands = ("dimension",)
 
-    class Types:
-        T = EVERYTHING
-        Tidx = ("int16", *INDEX)
-        output_type = ("int16", "uint16", *INDEX)
-
-    class Inputs:
-        input = operand(None)
-        dimension = operand("", "Tidx")
-
-    class Outputs:
-        output = operand(None, "output_type")
-
-    class Attrs:
-        output_type = attr(DType, DType.INT64, choices=(DType.INT16, DType.UINT16, DType.INT32, DType.INT64))
-
     @classmethod
     def verify(cls, call: Call) -> None:
-        """Binds the result's dtype to the attribute; the axis is the input's."""
-        call.types["output_type"] = call.attributes["output_type"]
+        """The axis is the input's."""
         axes_of(call, "dimension", "input")
-
-    @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """The input's shape without the axis."""
-        shape, axes = call.operands["input"].shape, axes_of(call, "dimension", "input")
-        dims: tuple[Dim, ...] | None = None
-        if shape:
-            dims = (None,) * (len(shape) - 1)
-            if axes is not None:
-                dims = tuple(dim for axis, dim in enumerate(shape) if axis != axes[0] % len(shape))
-        return [TensorInfo(call.types["output_type"], dims)]
 
 
 class ArgMax(_Position):
@@ -173,32 +86,9 @@ class ArgMax(_Position):
 class ArgMin(_Position):
     """The index of the smallest element along an axis."""
 
-    class Types:
-        T = EVERYTHING
-        Tidx = INDEX
-        output_type = INDEX
 
-    class Attrs:
-        output_type = attr(DType, DType.INT64, choices=(DType.INT32, DType.INT64))
-
-
-class _Cumulative(OpDef, abstract=True):
+class _Cumulative(RawOp, abstract=True, axis=""):
     """Accumulates along an axis."""
-
-    class Types:
-        T = NUMBERS
-        Tidx = INDEX
-
-    class Inputs:
-        x = operand("*S")
-        axis = operand("", "Tidx")
-
-    class Outputs:
-        out = operand("*S")
-
-    class Attrs:
-        exclusive = attr(bool, False)
-        reverse = attr(bool, False)
 
     @classmethod
     def verify(cls, call: Call) -> None:
@@ -209,12 +99,8 @@ class _Cumulative(OpDef, abstract=True):
 class Cumsum(_Cumulative):
     """The cumulative sum along an axis; `exclusive` omits the element itself, `reverse` starts at the end."""
 
-    class Types:
-        T = (*NUMBERS, *COMPLEX)
-        Tidx = INDEX
 
-
-class Cumprod(_Cumulative):
+class Cumprod(_Cumulative, T=NUMBERS):
     """The cumulative product along an axis; `exclusive` omits the element itself, `reverse` starts at the end."""
 
     static_operands = ("axis",)

@@ -8,30 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lstm_lower.dims import MAX_RANK, Dim
-from lstm_lower.opdef import Call, TensorInfo, attr, operand
-from lstm_lower.ops.ordinary.bases import (
-    ALL,
-    INDEX,
-    Reshaped,
-    length_of,
-    numbers,
-    result,
-    said,
-    shape_of,
-)
+from lstm_lower.opdef import Call
+from lstm_lower.ops.raw import RawOp, length_of, numbers, shape_of
 
 
-class Slice(Reshaped):
+class Slice(RawOp, begin="R", size="R"):
     """`size` elements from `begin` on; a size of -1 means up to the end."""
-
-    class Types:
-        T = ALL
-        Index = INDEX
-
-    class Inputs:
-        input = operand(None)
-        begin = operand("R", "Index")
-        size = operand("R", "Index")
 
     @classmethod
     def verify(cls, call: Call) -> None:
@@ -44,23 +26,8 @@ class Slice(Reshaped):
             if begin < 0 or size < -1 or (isinstance(whole, int) and begin + max(size, 0) > whole):
                 raise call.error("size", f"a part of axis {axis} of size {whole}", f"{size} elements from {begin} on")
 
-    @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """What `size` says."""
-        shape, begins, sizes = shape_of(call, "input"), numbers(call, "begin"), said(call, "size")
-        if sizes is None:
-            return result(call, None if shape is None else (None,) * len(shape))
-        found = list(sizes)
-        for axis, size in enumerate(sizes):
-            if size == -1:
-                whole = None if shape is None or axis >= len(shape) else shape[axis]
-                begin = None if begins is None or axis >= len(begins) else begins[axis]
-                known = isinstance(whole, int) and begin is not None
-                found[axis] = whole - begin if known else whole if begin == 0 else None  # type: ignore[operator]
-        return result(call, found)
 
-
-class StridedSlice(Reshaped):
+class StridedSlice(RawOp, begin="N", end="N", strides="N"):
     """input[begin:end:strides] as Python writes it; each bit of a mask speaks of one entry.
 
     `begin_mask` and `end_mask`: from the start, to the end. `ellipsis_mask`: all axes that no other entry speaks of.
@@ -69,23 +36,6 @@ class StridedSlice(Reshaped):
 
     static_sizes = ("N",)
     static_operands = ("strides",)
-
-    class Types:
-        T = ALL
-        Index = ("int16", *INDEX)
-
-    class Inputs:
-        input = operand(None)
-        begin = operand("N", "Index")
-        end = operand("N", "Index")
-        strides = operand("N", "Index")
-
-    class Attrs:
-        begin_mask = attr(int, 0)
-        end_mask = attr(int, 0)
-        ellipsis_mask = attr(int, 0)
-        new_axis_mask = attr(int, 0)
-        shrink_axis_mask = attr(int, 0)
 
     @classmethod
     def verify(cls, call: Call) -> None:
@@ -100,29 +50,6 @@ class StridedSlice(Reshaped):
         count = entries - sum(masks >> entry & 1 for entry in range(min(entries, MAX_RANK)))
         if shape is not None and count > len(shape):
             raise call.error("begin", f"entries for at most {len(shape)} axes", f"{count}")
-
-    @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """What is left of each axis."""
-        shape, count, masks = shape_of(call, "input"), length_of(call, "begin"), call.attributes
-        if shape is None or count is None or count > MAX_RANK:
-            return result(call, None)
-        begins, ends = (_bounds(call, name, count) for name in ("begin", "end"))
-        strides: Sequence[int | None] = numbers(call, "strides") or [None] * count
-        rest, sizes = list(shape), []
-        taken = [entry for entry in range(count) if not (masks["ellipsis_mask"] | masks["new_axis_mask"]) >> entry & 1]
-        for entry in range(count):
-            if masks["ellipsis_mask"] >> entry & 1:
-                kept = len(rest) - sum(1 for other in taken if other > entry)
-                sizes += rest[:kept]
-                rest = rest[kept:]
-            elif masks["new_axis_mask"] >> entry & 1:
-                sizes.append(1)
-            else:
-                size = rest.pop(0)
-                if not masks["shrink_axis_mask"] >> entry & 1:
-                    sizes.append(_left(size, begins[entry], ends[entry], strides[entry]))
-        return result(call, sizes + rest)
 
 
 def _bounds(call: Call, name: str, count: int) -> list[int | str | None]:

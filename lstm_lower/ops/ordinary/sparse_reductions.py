@@ -6,25 +6,12 @@ Signatures: TensorFlow's raw ops of the same names.
 from __future__ import annotations
 
 from lstm_lower.dims import MAX_RANK
-from lstm_lower.opdef import Call, OpDef, TensorInfo, attr, operand
-from lstm_lower.ops.gradients import FLOATS
-from lstm_lower.ops.ordinary.bases import ORDERED, REAL, length_of, numbers, result, said
+from lstm_lower.opdef import Call
+from lstm_lower.ops.raw import NUMBERS, ORDERED, PAIRED, RawOp, length_of, numbers
 
 
-class _Reduction(OpDef, abstract=True):
+class _Reduction(RawOp, abstract=True, input_indices="N R", input_shape="R", input_values="N"):
     static_operands = ("reduction_axes",)
-
-    class Inputs:
-        input_indices = operand("N R", "int64")
-        input_values = operand("N")
-        input_shape = operand("R", "int64")
-        reduction_axes = operand(None, "int32")
-
-    class Outputs:
-        output = operand(None)
-
-    class Attrs:
-        keep_dims = attr(bool, False)
 
     @classmethod
     def kept(cls, call: Call) -> list[int] | None:
@@ -35,41 +22,14 @@ class _Reduction(OpDef, abstract=True):
         reduced = {axis % rank for axis in axes} if rank else set()
         return [axis for axis in range(rank) if axis not in reduced]
 
-    @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """The sizes of what is left."""
-        kept, sizes, rank = cls.kept(call), said(call, "input_shape"), length_of(call, "input_shape")
-        if kept is None or sizes is None or rank is None:
-            return result(call, None)
-        if call.attributes["keep_dims"]:
-            return result(call, [sizes[axis] if axis in kept else 1 for axis in range(rank)])
-        return result(call, [sizes[axis] for axis in kept])
 
-
-class SparseReduceSum(_Reduction):
+class SparseReduceSum(_Reduction, T=NUMBERS):
     """Sums of a sparse array's elements along some axes."""
 
-    class Types:
-        T = REAL
 
-
-class SparseReduceMax(_Reduction):
+class SparseReduceMax(_Reduction, T=ORDERED):
     """The largest of a sparse array's elements along some axes, of those that are there; 0 where there are none."""
 
-    class Types:
-        T = ORDERED
 
-
-class SparseSoftmax(OpDef):
+class SparseSoftmax(RawOp, sp_indices="N R", sp_values="N", sp_shape="R", T=PAIRED):
     """The softmax over each row's elements, as if there were no others; rows are along the last axis."""
-
-    class Types:
-        T = FLOATS[2:]
-
-    class Inputs:
-        sp_indices = operand("N R", "int64")
-        sp_values = operand("N")
-        sp_shape = operand("R", "int64")
-
-    class Outputs:
-        output = operand("N")

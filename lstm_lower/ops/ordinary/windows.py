@@ -9,21 +9,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from lstm_lower.opdef import Call, DType, attr, operand
-from lstm_lower.ops.gradients import FLOATS
-from lstm_lower.ops.indexing import INDEX
-from lstm_lower.spatial import (
-    FORMATS,
-    PADDINGS,
-    SYMBOLS,
-    VOLUME_FORMATS,
-    SpatialOp,
-    check_windows,
-    window_axes,
-)
+from lstm_lower.opdef import Call
+from lstm_lower.ops.raw import FLOATS, RawOp
+from lstm_lower.spatial import SpatialOp, check_windows
 
 
-class _Windows(SpatialOp, abstract=True):
+class _Windows(SpatialOp, RawOp, abstract=True):
     """What windows slide over.
 
     Attributes:
@@ -32,18 +23,10 @@ class _Windows(SpatialOp, abstract=True):
 
     vectors: ClassVar[tuple[str, ...]] = ()
 
-    class Types:
-        T = FLOATS
-
     @classmethod
     def verify(cls, call: Call) -> None:
-        """Binds the numbers of windows where their sizes are known."""
+        """The vectors have a number for each axis."""
         check_windows(call, *cls.vectors)
-        image, _, counts = SYMBOLS[len(cls.placement(call)["data_format"])]
-        for axis, symbol, count in zip(window_axes(call) or (), image, counts, strict=False):
-            size = call.sizes.get(symbol)
-            if isinstance(size, int):
-                call.sizes[count] = max(axis.output_size(size), 0)
 
 
 class _Convolution(_Windows, abstract=True):
@@ -61,114 +44,36 @@ class _Convolution(_Windows, abstract=True):
             raise call.error("filter", f"input channels that divide {whole} (of the image)", part)
 
 
-class Conv2D(_Convolution):
+class Conv2D(_Convolution, input="N H W C", filter="R S I K", T=FLOATS):
     """The sum over each window of an image times a filter, for each channel of the result."""
 
-    class Inputs:
-        input = operand("N H W C")
-        filter = operand("R S I K")
 
-    class Outputs:
-        output = operand("N P Q K")
-
-    class Attrs:
-        strides = attr(list[int])
-        use_cudnn_on_gpu = attr(bool, True)
-        padding = attr(str, choices=PADDINGS)
-        explicit_paddings = attr(list[int], [])
-        data_format = attr(str, "NHWC", choices=FORMATS)
-        dilations = attr(list[int], [1, 1, 1, 1])
-
-
-class DepthwiseConv2dNative(_Windows):
+class DepthwiseConv2dNative(_Windows, input="N H W C", filter="R S C M"):
     """A convolution with filters of its own for each channel of the image."""
 
     vectors = ("strides", "dilations")
 
-    class Inputs:
-        input = operand("N H W C")
-        filter = operand("R S C M")
 
-    class Outputs:
-        output = operand("N P Q K")
-
-    class Attrs:
-        strides = attr(list[int])
-        padding = attr(str, choices=PADDINGS)
-        explicit_paddings = attr(list[int], [])
-        data_format = attr(str, "NHWC", choices=FORMATS)
-        dilations = attr(list[int], [1, 1, 1, 1])
-
-    @classmethod
-    def verify(cls, call: Call) -> None:
-        """Each channel makes M."""
-        super().verify(call)
-        each, multiplier = call.sizes.get("C"), call.sizes.get("M")
-        if isinstance(each, int) and isinstance(multiplier, int):
-            call.sizes["K"] = each * multiplier
-
-
-class Conv3D(_Convolution):
+class Conv3D(_Convolution, input="N D H W C", filter="A R S I K"):
     """The sum over each window of a volume times a filter, for each channel of the result."""
-
-    class Inputs:
-        input = operand("N D H W C")
-        filter = operand("A R S I K")
-
-    class Outputs:
-        output = operand("N O P Q K")
-
-    class Attrs:
-        strides = attr(list[int])
-        padding = attr(str, choices=PADDINGS[:2])
-        data_format = attr(str, "NDHWC", choices=VOLUME_FORMATS)
-        dilations = attr(list[int], [1, 1, 1, 1, 1])
 
 
 class _Pooling(_Windows, abstract=True):
     vectors = ("ksize", "strides")
 
-    class Outputs:
-        output = operand("N P Q C")
 
-    class Attrs:
-        ksize = attr(list[int])
-        strides = attr(list[int])
-        padding = attr(str, choices=PADDINGS[:2])
-        data_format = attr(str, "NHWC", choices=FORMATS)
-
-
-class MaxPool(_Pooling):
+class MaxPool(_Pooling, input="N H W C", T=FLOATS, data_format=("NHWC", "NCHW")):
     """The maximum of each window."""
 
-    class Inputs:
-        input = operand("N H W C")
 
-    class Attrs(_Pooling.Attrs):
-        padding = attr(str, choices=PADDINGS)
-        explicit_paddings = attr(list[int], [])
-
-
-class MaxPoolV2(_Windows):
+class MaxPoolV2(_Windows, input="N H W C", ksize="4", strides="4", T=FLOATS, data_format=("NHWC", "NCHW")):
     """The maximum of each window, whose sizes are operands."""
 
     vectors = ("ksize", "strides")
     static_operands = ("ksize", "strides")
 
-    class Inputs:
-        input = operand("N H W C")
-        ksize = operand("4", "int32")
-        strides = operand("4", "int32")
 
-    class Outputs:
-        output = operand("N P Q C")
-
-    class Attrs:
-        padding = attr(str, choices=PADDINGS[:2])
-        data_format = attr(str, "NHWC", choices=FORMATS)
-
-
-class MaxPoolWithArgmax(_Windows):
+class MaxPoolWithArgmax(_Windows, input="N H W C", T=FLOATS):
     """The maximum of each window and its place in the image, the first of equal ones.
 
     A place is the number of an element, counted row by row over the image's channels: in its own image, or with
@@ -177,59 +82,17 @@ class MaxPoolWithArgmax(_Windows):
 
     vectors = ("ksize", "strides")
 
-    class Types:
-        T = FLOATS
-        Targmax = INDEX
 
-    class Inputs:
-        input = operand("N H W C")
-
-    class Outputs:
-        output = operand("N P Q C")
-        argmax = operand("N P Q C", "Targmax")
-
-    class Attrs:
-        ksize = attr(list[int])
-        strides = attr(list[int])
-        Targmax = attr(DType, DType.INT64, choices=(DType.INT32, DType.INT64))
-        padding = attr(str, choices=PADDINGS[:2])
-        include_batch_in_index = attr(bool, False)
-
-    @classmethod
-    def verify(cls, call: Call) -> None:
-        """The attribute says the places' dtype."""
-        super().verify(call)
-        call.types["Targmax"] = call.attributes["Targmax"]
-
-
-class AvgPool(_Pooling):
+class AvgPool(_Pooling, value="N H W C"):
     """The mean of each window, to which the padding does not belong."""
 
-    class Inputs:
-        value = operand("N H W C")
 
-
-class _VolumePooling(_Windows, abstract=True):
+class _VolumePooling(_Windows, abstract=True, input="N D H W C"):
     vectors = ("ksize", "strides")
-
-    class Inputs:
-        input = operand("N D H W C")
-
-    class Outputs:
-        output = operand("N O P Q C")
-
-    class Attrs:
-        ksize = attr(list[int])
-        strides = attr(list[int])
-        padding = attr(str, choices=PADDINGS[:2])
-        data_format = attr(str, "NDHWC", choices=VOLUME_FORMATS)
 
 
 class MaxPool3D(_VolumePooling):
     """The maximum of each window of a volume."""
-
-    class Types:
-        T = FLOATS[:3]
 
 
 class AvgPool3D(_VolumePooling):

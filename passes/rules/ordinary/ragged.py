@@ -25,7 +25,7 @@ def _owners(splits: Expr) -> Expr:
     """The row of each value: how many of the rows behind the first begin at it or before."""
     b = splits.builder
     ends = splits.slice(1, 2**62, axis=0)
-    total = splits.slice(-1, 2**62, axis=0)
+    total = b.set_shape(splits.slice(-1, 2**62, axis=0), [1])
     # One more place, for rows that begin where the last value ends.
     marks = full(total + 1, 0, INT64)
     ones = full(ends.sizes(), 1, INT64)

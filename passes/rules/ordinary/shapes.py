@@ -74,7 +74,11 @@ def squeeze(n: Node) -> dict[str, Expr]:
 @lowers(EnsureShape, PlaceholderWithDefault, repeatable=True)
 def passed(n: Node) -> dict[str, Expr]:
     """The input; what is said of its shape goes without a check at run time."""
-    return {"output": n.moved("input")}
+    x, stated = n.moved("input"), n.op.stated(n.call)
+    if stated is None:
+        return {"output": x}
+    shape = [size if isinstance(size, int) else own for own, size in zip(x.shape or stated, stated, strict=True)]
+    return {"output": x if x.shape == (*shape,) else n.builder.set_shape(n.builder.op(std.Identity, x), shape)}
 
 
 @lowers(UnravelIndex)

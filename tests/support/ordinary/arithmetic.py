@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from lstm_lower.ops.ordinary.kinds import INTEGERS, NUMBERS, SIGNED
+from lstm_lower.ops.raw import INTEGERS, NUMBERS, SIGNED
 from tests.support.gradient_cases import Array
 from tests.support.ordinary.case import FLOATS, Case, draw, grid, numpy_dtype, text
 

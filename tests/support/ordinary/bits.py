@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from lstm_lower.dtypes import DTYPES
-from lstm_lower.ops.ordinary.kinds import INTEGERS
+from lstm_lower.ops.raw import INTEGERS
 from tests.support.ordinary.case import Case, text
 
 

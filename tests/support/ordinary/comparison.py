@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from lstm_lower.ops.ordinary.kinds import EVERYTHING, NUMBERS
+from lstm_lower.ops.raw import EVERYTHING, NUMBERS
 from tests.support.ordinary.case import FLOATS, Case, draw, grid, numpy_dtype, text
 
 SHAPES = [((2, 0), (1, 1)), ((), (2, 3)), ((1, 4), (3, 1)), ((3, 7), (7,))]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lstm_lower.dtypes import DTYPES
-from lstm_lower.ops.gradients import COMPLEX
+from lstm_lower.ops.raw import COMPLEX
 from tests.support.gradient_cases import Array
 from tests.support.ordinary.case import Case, draw, text
 

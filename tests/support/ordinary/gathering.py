@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lstm_lower.ops.ordinary.kinds import EVERYTHING
+from lstm_lower.ops.raw import EVERYTHING
 from tests.support.ordinary.case import INDEX, Case, draw, mixed_grid, text
 
 MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")

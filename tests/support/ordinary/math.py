@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from lstm_lower.dtypes import DTYPES
-from lstm_lower.ops.ordinary.kinds import EVERYTHING, INTEGERS, NUMBERS, SIGNED
+from lstm_lower.ops.raw import EVERYTHING, INTEGERS, NUMBERS, SIGNED
 from tests.support.gradient_cases import Array
 from tests.support.ordinary.case import FLOATS, Case, draw, text
 

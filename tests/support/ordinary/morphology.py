@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from lstm_lower.ops.ordinary.bases import ORDERED
+from lstm_lower.ops.raw import ORDERED
 from tests.support.ordinary.case import FLOATS, Case, draw, mixed_grid, text
 
 # Image, filter, strides, rates; in the third, windows of padding alone.

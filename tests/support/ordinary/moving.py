@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from lstm_lower.ops.ordinary.kinds import EVERYTHING
+from lstm_lower.ops.raw import EVERYTHING
 from tests.support.ordinary.case import INDEX, Case, draw, grid, mixed_grid, text
 
 

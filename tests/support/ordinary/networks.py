@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from lstm_lower.ops.ordinary.kinds import NUMBERS
+from lstm_lower.ops.raw import NUMBERS
 from tests.support.gradient_cases import Array
 from tests.support.ordinary.case import FLOATS, HALVES, Case, draw, grid, text
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lstm_lower.dtypes import DTYPES
-from lstm_lower.ops.ordinary.kinds import EVERYTHING, NUMBERS
+from lstm_lower.ops.raw import EVERYTHING, NUMBERS
 from tests.support.ordinary.case import INDEX, Case, draw, grid, text
 
 # Shapes with the axes to reduce.

@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from lstm_lower.ops.ordinary.kinds import EVERYTHING, NUMBERS
+from lstm_lower.ops.raw import EVERYTHING, NUMBERS
 from tests.support.ordinary.case import INDEX, Case, draw, grid, mixed_grid, numpy_dtype, text
 
 SHAPES = [(), (3,), (2, 0, 3), (2, 3, 4)]

@@ -7,8 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from lstm_lower.ops.ordinary.bases import ORDERED
-from lstm_lower.ops.ordinary.kinds import EVERYTHING
+from lstm_lower.ops.raw import EVERYTHING, ORDERED
 from tests.support.ordinary.case import INDEX, Case, draw, grid, numpy_dtype, text
 
 
