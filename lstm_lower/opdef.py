@@ -39,7 +39,7 @@ __all__ = [
     "operand",
 ]
 
-REGISTRY: Registry[type[OpDef]] = Registry("definition", "lstm_lower.ops")
+REGISTRY: Registry[type[OpDef]] = Registry("definition", "lstm_lower.ops", "lstm_lower.passes.rules")
 
 # No op has so many outputs; a damaged attribute may say so.
 _MAX_COUNT = 65536
@@ -104,7 +104,6 @@ class OpDef:
         family: the module that the definition stands in: `block`, `cudnn`, ...
         static_sizes: dimension symbols whose sizes the lowering must know before the run.
         static_operands: operands whose values it must know.
-        recurrent: whether it is a cell of a recurrent layer, or a sequence of cells.
         stock: whether onnxruntime itself has a kernel for it on every machine.
     """
 
@@ -118,7 +117,6 @@ class OpDef:
     family: ClassVar[str] = ""
     static_sizes: ClassVar[tuple[str, ...]] = ()
     static_operands: ClassVar[tuple[str, ...]] = ()
-    recurrent: ClassVar[bool] = False
     stock: ClassVar[bool] = False
 
     class Types:
@@ -128,7 +126,7 @@ class OpDef:
 
     def __init_subclass__(cls, *, abstract: bool = False, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        declared = cls.declared(abstract=abstract)
+        declared = cls._declared(abstract=abstract)
         fault = declarations.fault(declared)
         if fault is not None:
             raise errors.InvalidInputError(errors.requires(cls.__name__, None, *fault))
@@ -144,7 +142,7 @@ class OpDef:
         REGISTRY.register(cls, cls, cls.__module__)
 
     @classmethod
-    def declared(cls, *, abstract: bool) -> Declared:  # noqa: ARG003
+    def _declared(cls, *, abstract: bool) -> Declared:  # noqa: ARG003
         """What the nested classes declare."""
         types = {name: allowed for name, allowed in vars(cls.Types).items() if not name.startswith("_")}
         inputs, outputs = _declarations(cls, "Inputs", Operand), _declarations(cls, "Outputs", Operand)

@@ -52,15 +52,15 @@ class Registry(Mapping[Op, V], Generic[V]):
     what it registered before.
     """
 
-    def __init__(self, what: str, home: str) -> None:
+    def __init__(self, what: str, *homes: str) -> None:
         """Makes an empty registry.
 
         Args:
             what: what an entry is, for errors.
-            home: our package whose modules register our own entries.
+            homes: our packages whose modules register our own entries.
         """
         self._what = what
-        self._home = home
+        self._homes = homes
         self._entries: dict[Key, V] = {}
         self._modules: dict[Key, str] = {}
         self._filled = False
@@ -77,7 +77,7 @@ class Registry(Mapping[Op, V], Generic[V]):
             InvalidInputError: another module has made one.
         """
         if not is_ours(module):
-            plugins.load_package(self._home)
+            self._load()
         key = key_of(op)
         other = self._modules.setdefault(key, module)
         if other != module:
@@ -106,5 +106,9 @@ class Registry(Mapping[Op, V], Generic[V]):
 
     def _fill(self) -> None:
         if not self._filled:
-            plugins.load_package(self._home)
+            self._load()
             self._filled = plugins.load_installed()
+
+    def _load(self) -> None:
+        for home in self._homes:
+            plugins.load_package(home)

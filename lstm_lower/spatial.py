@@ -9,7 +9,6 @@ from typing import Any
 from lstm_lower import dims
 from lstm_lower.opdef import Call, OpDef, Operand
 
-PADDINGS = ("SAME", "VALID", "EXPLICIT")
 FORMATS = ("NHWC", "NCHW")
 VOLUME_FORMATS = ("NDHWC", "NCDHW")
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import onnx_ir as ir
 
-from lstm_lower.dtypes import PARTS
 from lstm_lower.dims import unknown_sizes
+from lstm_lower.dtypes import PARTS
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.values import Alternatives, Dim, Entry, Open, Partial, Shape, broadcast, product
 

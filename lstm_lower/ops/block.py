@@ -14,10 +14,12 @@ ICFO = ("i", "c", "f", "o")
 IFCO = ("i", "f", "c", "o")
 
 
-class _BlockSequence(OpDef, abstract=True):
-    """Common to the four ops over whole sequences."""
+class Recurrent(OpDef, abstract=True):
+    """A cell of a recurrent layer, or a sequence of cells."""
 
-    recurrent = True
+
+class _BlockSequence(Recurrent, abstract=True):
+    """Common to the four ops over whole sequences."""
 
     gate_order: ClassVar[tuple[str, ...]] = ICFO
 
@@ -106,10 +108,8 @@ class BlockLSTMGradV2(BlockLSTMGrad):
     forward = "BlockLSTMV2"
 
 
-class LSTMBlockCell(OpDef):
+class LSTMBlockCell(Recurrent):
     """One LSTM step with optional peepholes and cell clip; gates packed i, c, f, o."""
-
-    recurrent = True
 
     class Inputs:
         x = operand("B I")
@@ -136,13 +136,11 @@ class LSTMBlockCell(OpDef):
         use_peephole = attr(bool, False)
 
 
-class LSTMBlockCellGrad(OpDef):
+class LSTMBlockCellGrad(Recurrent):
     """Gradient of one LSTMBlockCell step; dicfo is the gradient of the gates' pre-activations, packed i, c, f, o.
 
     The gradients of x, h_prev, w and b are products with dicfo and are not part of the op.
     """
-
-    recurrent = True
 
     forward = "LSTMBlockCell"
 
@@ -167,10 +165,8 @@ class LSTMBlockCellGrad(OpDef):
         use_peephole = attr(bool)
 
 
-class GRUBlockCell(OpDef):
+class GRUBlockCell(Recurrent):
     """One GRU step that applies the reset gate before the product; gates packed r, u."""
-
-    recurrent = True
 
     class Types:
         T = ("float32",)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from lstm_lower.dims import Dim
 from lstm_lower.opdef import Call, DType, TensorInfo, attr, operand
-from lstm_lower.ops.gradients import FLOATS
 from lstm_lower.ops.ort_elementwise import MicrosoftOp, TrainingOp
-from lstm_lower.ops.raw import EVERYTHING, count_axis, length_of, numbers, said, shape_of
+from lstm_lower.ops.raw import EVERYTHING, FLOATS, count_axis, length_of, numbers, said, shape_of
 
 _INDEX = ("int32", "int64")
 

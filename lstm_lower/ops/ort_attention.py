@@ -7,8 +7,8 @@ keys that several heads of queries share, E and F the sizes of heads.
 from __future__ import annotations
 
 from lstm_lower.opdef import Call, TensorInfo, attr, operand
-from lstm_lower.ops.gradients import FLOATS
 from lstm_lower.ops.ort_elementwise import MicrosoftOp
+from lstm_lower.ops.raw import FLOATS
 
 
 class _Attention(MicrosoftOp, abstract=True):

@@ -7,7 +7,7 @@ is the forward op's result, where it takes `X` its operand.
 from __future__ import annotations
 
 from lstm_lower.opdef import OpDef, attr, operand
-from lstm_lower.ops.gradients import FLOATS
+from lstm_lower.ops.raw import FLOATS
 
 # The domain of everything that is onnxruntime's own.
 MICROSOFT = "com.microsoft"

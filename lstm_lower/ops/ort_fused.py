@@ -6,9 +6,9 @@ Signatures: onnxruntime's ContribOperators.md, version 1.32. `S` is any axes, H 
 from __future__ import annotations
 
 from lstm_lower.opdef import Call, TensorInfo, attr, operand
-from lstm_lower.ops.gradients import FLOATS
 from lstm_lower.ops.ort_elementwise import MicrosoftOp
 from lstm_lower.ops.ort_layers import Window
+from lstm_lower.ops.raw import FLOATS
 
 
 class _Skip(MicrosoftOp, abstract=True):

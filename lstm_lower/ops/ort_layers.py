@@ -7,8 +7,8 @@ onnxruntime writes some of these ops in ONNX's own domain, which knows no such o
 from __future__ import annotations
 
 from lstm_lower.opdef import Call, TensorInfo, attr, operand
-from lstm_lower.ops.gradients import FLOATS
 from lstm_lower.ops.ort_elementwise import TrainingOp
+from lstm_lower.ops.raw import FLOATS
 
 # Ops that onnxruntime has in ONNX's own domain, where ONNX has no such ops.
 IN_ONNX_DOMAIN = frozenset({"AveragePoolGrad", "MaxPoolGrad", "SimplifiedLayerNormalization"})

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from lstm_lower import dims
 from lstm_lower.declarations import REQUIRED, Attribute, Declared, Operand
-from lstm_lower.dims import Dim, unknown_sizes
+from lstm_lower.dims import Dim, broadcast_shapes, unknown_sizes
 from lstm_lower.dtypes import DTYPES, DType, dtype_name
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.opdef import Call, OpDef
@@ -74,15 +74,15 @@ class RawOp(OpDef, abstract=True):
     def __init_subclass__(cls, *, abstract: bool = False, **refinements: str | tuple[Any, ...]) -> None:
         cls.refinements = {**cls.refinements, **refinements}
         super().__init_subclass__(abstract=abstract)
-        names = {*cls.types, *(declared.name for declared in (*cls.inputs, *cls.attributes))}
+        names = {*cls.types, *(operand.name for operand in cls.inputs), *(each.name for each in cls.attributes)}
         if not abstract and not refinements.keys() <= names:
             got = sorted(refinements.keys() - names)
             raise InvalidInputError(f"{cls.__name__}: keywords require names of {sorted(names)}, got {got}")
 
     @classmethod
-    def declared(cls, *, abstract: bool) -> Declared:
+    def _declared(cls, *, abstract: bool) -> Declared:
         """The table's, refined."""
-        own = super().declared(abstract=abstract)
+        own = super()._declared(abstract=abstract)
         if abstract:
             return own
         signature = _table()[cls.__name__]
@@ -168,3 +168,42 @@ def said(call: Call, name: str) -> tuple[Dim, ...] | None:
     if sizes is not None:
         return tuple(sizes)
     return unknown_sizes(length_of(call, name))
+
+
+class Binary(RawOp, abstract=True):
+    """A function of operands that broadcast."""
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """The operands broadcast."""
+        broadcast(call, *(declared.name for declared in cls.inputs))
+
+
+def broadcast(call: Call, *names: str) -> tuple[Dim, ...] | None:
+    """The shape that operands broadcast to, `None` where a rank is open.
+
+    Raises:
+        InvalidModelError, InvalidInputError: sizes differ.
+    """
+    result: tuple[Dim, ...] = ()
+    for name in names:
+        shape = call.operands[name].shape
+        if shape is None:
+            return None
+        merged = broadcast_shapes(result, shape)
+        if merged is None:
+            raise call.error(name, f"a shape that broadcasts with {list(result)} (as {names[0]})", list(shape))
+        result = merged
+    return result
+
+
+def check_count(call: Call, name: str) -> None:
+    """Verifies that the attribute N, where it is given, is the number of a variadic operand's tensors.
+
+    Raises:
+        InvalidModelError, InvalidInputError: it is another number.
+    """
+    given = call.attributes["N"]
+    count = len(call.lists[name])
+    if given not in (0, count):
+        raise call.error("attribute N", f"{count}, the number of tensors of {name}", given)

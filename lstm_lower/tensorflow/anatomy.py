@@ -10,6 +10,7 @@ from typing import Any
 
 from lstm_lower.errors import InvalidInputError, nearest, some
 from lstm_lower.opdef import DOMAIN, definition
+from lstm_lower.ops import block
 from lstm_lower.tensorflow.files import messages, saved_model, steps, values
 from lstm_lower.tensorflow.files.functions import OpTable, called
 from lstm_lower.tensorflow.files.opening import GraphFile, source_of, whole
@@ -235,7 +236,7 @@ def _recurrent(views: Sequence[View]) -> list[Recurrent]:
     for view in views:
         for node in view.nodes.values():
             defined = definition(DOMAIN, node.op)
-            if defined is not None and defined.recurrent:
+            if defined is not None and issubclass(defined, block.Recurrent):
                 names = (operand.name for operand in defined.inputs)
                 given = dict(zip(names, data_inputs(node), strict=False))
                 sizes = tuple((name, _sizes(view, given[name])) for name in _TELLING if name in given)

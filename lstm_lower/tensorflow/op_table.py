@@ -40,8 +40,8 @@ Every op that `from_tensorflow` takes: {count} of them. Written by
 `python -m lstm_lower.tensorflow.op_table docs/tensorflow-ops.md`; do not edit.
 [TensorFlow graphs](tensorflow.md) says how control flow, lists and variables are imported.
 
-An op with a definition is described in [the op reference](ops.md): its formula, dtypes and attributes. Recurrent ops,
-cuDNN's ops and CTC losses stay nodes until `lower`; the others become ONNX's operators at once.
+An op with a definition is described in [the op reference](ops.md): its formula, dtypes and attributes. Recurrent ops
+and cuDNN's stay nodes until `lower`; the others become ONNX's operators at once.
 
 | | ops |
 |---|---|

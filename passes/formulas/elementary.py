@@ -5,6 +5,10 @@ from __future__ import annotations
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr, tanh
 
+# Constants of the scaled exponential linear unit (Klambauer et al., Self-Normalizing Neural Networks, 2017).
+SELU_SCALE = 1.0507009873554804934193349852946
+SELU_SCALE_ALPHA = 1.7580993408473768599402175208123
+
 
 def sum_of_squares(x: Expr) -> Expr:
     """The sum over all elements, a scalar, even where the rank is open.

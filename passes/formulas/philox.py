@@ -13,7 +13,17 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, concat
-from lstm_lower.ops.random import KEY_STEPS, MULTIPLIERS, ROUNDS, SCRAMBLE_KEY
+
+# Of Philox 4x32-10: factors and what is added to the key, round by round.
+MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
+ROUNDS = 10
+
+# TensorFlow scrambles the user's seed with this key first.
+SCRAMBLE_KEY = (0x3EC8F720, 0x02461E29)
+
+# Box and Muller's method takes the logarithm of a uniform number, which must not be 0.
+SMALLEST_FRACTION = 1e-7
 
 INT64, UINT64 = ir.DataType.INT64, ir.DataType.UINT64
 

@@ -1,4 +1,7 @@
-"""Lowering of the ops on whole arrays."""
+"""Lowering of the ops on whole arrays.
+
+Symbols: R rank of a result, B batch, C classes.
+"""
 
 from __future__ import annotations
 
@@ -9,27 +12,35 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from lstm_lower.dims import agree, starts
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr, concat
-from lstm_lower.ops.arrays import (
-    CumulativeLogsumexp,
-    Diag,
-    DiagPart,
-    EuclideanNorm,
-    InTopK,
-    InTopKV2,
-    LinSpace,
-    Rank,
-    Reverse,
-    ScatterNd,
-    UniqueV2,
-)
+from lstm_lower.opdef import Call
+from lstm_lower.ops.raw import COMPLEX, COMPUTED, FLOATS, INDEX, RawOp
 from lstm_lower.passes.formulas.elementary import log1p_of
 from lstm_lower.passes.formulas.indices import from_front, within
 from lstm_lower.passes.formulas.rows import INT64, add_rows, flatten_rows, reshape_to, row_numbers
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.rules.indexing import rank_of
 from lstm_lower.passes.rules.registry import Node, lowers
+
+
+class ScatterNd(
+    RawOp, shape="R", T=(*COMPUTED, *COMPLEX, "bool"), Tindices=INDEX, bad_indices_policy=("", "DEFAULT", "ERROR")
+):
+    """Zeros of a shape, with updates added at the indices in the last axis of `indices`."""
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """The updates' shape starts with that of the indices, less its last axis."""
+        indices, updates = call.operands["indices"].shape, call.operands["updates"].shape
+        if indices is not None and not indices:
+            raise call.error("indices", "rank 1 or more", "rank 0")
+        if indices is None or updates is None:
+            return
+        if not starts(updates, indices[:-1]):
+            what = f"a shape that starts with {list(indices[:-1])} (as indices)"
+            raise call.error("updates", what, list(updates))
 
 
 @lowers(ScatterNd)
@@ -72,6 +83,12 @@ def numbered_rows(n: Node, operand: str, updates: Expr, shape: Expr, *, before: 
     return rows, row_numbers(places, sizes), functools.reduce(operator.mul, sizes)
 
 
+class EuclideanNorm(RawOp, T=FLOATS):
+    """Square root of the sum of squares over axes."""
+
+    static_operands = ("axis",)
+
+
 @lowers(EuclideanNorm)
 def euclidean_norm(n: Node) -> dict[str, Expr]:
     """Square root of the sum of squares; an empty list of axes names none."""
@@ -80,6 +97,10 @@ def euclidean_norm(n: Node) -> dict[str, Expr]:
     if axes.size:
         squares = squares.sum([int(axis) for axis in axes.reshape(-1)], keepdims=bool(n.keep_dims))
     return {"output": squares.sqrt()}
+
+
+class LinSpace(RawOp, start="", stop="", num=""):
+    """Numbers at equal distances from start to stop, both included."""
 
 
 @lowers(LinSpace)
@@ -94,12 +115,29 @@ def lin_space(n: Node) -> dict[str, Expr]:
     return {"output": b.where(at_end, n.stop, values)}
 
 
+class Rank(RawOp):
+    """The number of axes."""
+
+
 @lowers(Rank)
 def rank(n: Node) -> dict[str, Expr]:
     """The length of the shape."""
     if n.input.shape is not None:
         return {"output": n.builder.constant(len(n.input.shape), ir.DataType.INT32)}
     return {"output": n.builder.op(std.Size, n.input.sizes()).cast(ir.DataType.INT32)}
+
+
+class Reverse(RawOp, dims="R"):
+    """Reverses the axes for which `dims` is true."""
+
+    static_operands = ("dims",)
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """One entry of dims for each axis."""
+        shape, count = call.operands["tensor"].shape, call.sizes.get("R")
+        if shape is not None and isinstance(count, int) and len(shape) != count:
+            raise call.error("dims", f"an entry for each of tensor's {len(shape)} axes", f"{count}")
 
 
 @lowers(Reverse)
@@ -117,6 +155,10 @@ def turned(x: Expr, axes: Sequence[int]) -> Expr:
     return b.op(std.Slice, x, b.ints(*starts), b.ints(*ends), b.ints(*axes), b.ints(*starts))
 
 
+class Diag(RawOp, T=COMPUTED):
+    """Zeros of shape S + S with the operand, of shape S, on the diagonal."""
+
+
 @lowers(Diag)
 def diag(n: Node) -> dict[str, Expr]:
     """The flattened operand where row and column are the same."""
@@ -126,6 +168,20 @@ def diag(n: Node) -> dict[str, Expr]:
     table = b.where(numbers.unsqueeze(1).equals(numbers.unsqueeze(0)), flat, 0)
     shape = n.diagonal.sizes()
     return {"output": reshape_to(table, concat([shape, shape], 0))}
+
+
+class DiagPart(RawOp, T=COMPUTED):
+    """The diagonal of an operand of shape S + S, of shape S."""
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """The shape is one shape twice."""
+        shape = call.operands["input"].shape
+        if shape is None:
+            return
+        half = len(shape) // 2
+        if not shape or not agree(shape[:half], shape[half:]):
+            raise call.error("input", "a shape of two equal halves", list(shape))
 
 
 @lowers(DiagPart)
@@ -138,6 +194,14 @@ def diag_part(n: Node) -> dict[str, Expr]:
     size = b.op(std.ReduceProd, shape, keepdims=1)
     places = up_to(b, size) * (size + 1)
     return {"diagonal": reshape_to(n.input.reshape(-1).take(places), shape)}
+
+
+class InTopK(RawOp, predictions="B C", targets="B"):
+    """Whether fewer than k classes have a larger prediction than the target; false where that cannot be said."""
+
+
+class InTopKV2(RawOp, predictions="B C", targets="B", k=""):
+    """InTopK with k as an operand."""
 
 
 @lowers(InTopK, InTopKV2)
@@ -157,6 +221,25 @@ def in_top_k(n: Node) -> dict[str, Expr]:
     return {"precision": known & (ahead < k)}
 
 
+class UniqueV2(RawOp, axis="A", T=COMPUTED):
+    """The different slices along an axis, in the order of their first occurrence, and which one each slice is."""
+
+    static_operands = ("axis",)
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """A vector needs no axis."""
+        shape, count = call.operands["x"].shape, call.sizes.get("A")
+        if isinstance(count, int) and count > 1:
+            raise call.error("axis", "one entry at most", f"{count}")
+        if shape is not None and count == 0 and len(shape) != 1:
+            raise call.error("axis", f"an entry for x of rank {len(shape)}", "none")
+        if shape is not None and (axis := call.operands["axis"].value) is not None:
+            for entry in axis.ravel().tolist():
+                if not -len(shape) <= entry < len(shape):
+                    raise call.error("axis", f"an axis of x of rank {len(shape)}", f"{entry}")
+
+
 @lowers(UniqueV2)
 def unique(n: Node) -> dict[str, Expr]:
     """The slices along the axis, a vector's elements without one."""
@@ -172,6 +255,12 @@ def unique_slices(x: Expr, along: int) -> dict[str, Expr]:
     for value, dtype in ((y, values.dtype), (inverse, INT64), (counts, INT64)):
         value.value.type = ir.TensorType(dtype)
     return {"y": y, "idx": inverse, "count": counts}
+
+
+class CumulativeLogsumexp(RawOp, axis=""):
+    """log of the running sum of exp(x) along an axis, without overflow."""
+
+    static_operands = ("axis",)
 
 
 @lowers(CumulativeLogsumexp)

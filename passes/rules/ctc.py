@@ -2,6 +2,8 @@
 
 Symbols beside those of the op: U states of a path, which is the labels with a blank before, between and behind them.
 Source of the recursion: Graves et al., Connectionist Temporal Classification, 2006.
+
+Symbols: B batch, C classes, T time steps, N labels in all.
 """
 
 from __future__ import annotations
@@ -12,13 +14,17 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, concat
-from lstm_lower.ops.losses import CTCLoss, CTCLossV2
+from lstm_lower.opdef import Call
+from lstm_lower.ops.raw import RawOp
 from lstm_lower.passes.formulas.indices import from_front, within
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.rules.registry import Node, lowers
 
 INT64 = ir.DataType.INT64
+
+
 END = 2**31 - 1
+
 
 # The logarithm of zero: finite, so that differences of two of them are numbers, and sums of thousands stay finite.
 LOG_ZERO = -1e30
@@ -41,6 +47,23 @@ class Paths:
     stay: Expr | None
     skip: Expr
     places: Expr
+
+
+class CTCLoss(RawOp, inputs="T B C", labels_indices="N 2", labels_values="N", sequence_length="B"):
+    """Connectionist temporal classification loss, with its gradient; the last class is the blank.
+
+    The labels are a sparse matrix [B, longest], given by `labels_indices` and `labels_values`; `inputs` are logits.
+    """
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """There must be a class beside the blank, or at least the blank."""
+        if call.sizes.get("C") == 0:
+            raise call.error("inputs", "at least one class", "none")
+
+
+class CTCLossV2(CTCLoss):
+    """Connectionist temporal classification loss, with its gradient; class 0 is the blank."""
 
 
 @lowers(CTCLoss, CTCLossV2)

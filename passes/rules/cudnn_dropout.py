@@ -27,7 +27,7 @@ def draw_masks(n: Node, layout: ParamsLayout, x: Expr) -> Expr:
     # ONNX's own generators end with opset 21 in onnxruntime; Dropout draws in all of them. It draws on data of the run,
     # for a Dropout of constants would be folded into one draw for ever.
     data = b.op(std.Expand, x.slice(0, 1, axis=2), b.sizes(sizes))
-    ratio, training = b.constant(n.dropout, ir.DataType.FLOAT), b.constant(True, ir.DataType.BOOL)  # noqa: FBT003
+    ratio, training = b.constant(n.dropout, ir.DataType.FLOAT), b.constant(True, ir.DataType.BOOL)
     masks = []
     for boundary in range(layout.num_layers - 1):
         _, keep = b.ops(std.Dropout, data, ratio, training, outputs=2, **_seed(n, boundary))

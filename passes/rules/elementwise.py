@@ -6,28 +6,17 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr
-from lstm_lower.ops.elementwise import (
-    Expm1,
-    FloorDiv,
-    FloorMod,
-    Inv,
-    L2Loss,
-    Log1p,
-    Mod,
-    MulNoNan,
-    Select,
-    SelectV2,
-    Snapshot,
-    TruncateMod,
-    Xdivy,
-    Xlog1py,
-    Xlogy,
-)
+from lstm_lower.opdef import Call
+from lstm_lower.ops.raw import COMPUTED, FLOATS, Binary, RawOp, broadcast
 from lstm_lower.passes.formulas.elementary import expm1_of, log1p_of, sum_of_squares
 from lstm_lower.passes.formulas.kernels import computed
 from lstm_lower.passes.rules.registry import Node, lowers
 
 _INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
+
+
+class L2Loss(RawOp):
+    """Half the sum of squares, sum(t * t) / 2."""
 
 
 @lowers(L2Loss)
@@ -36,10 +25,18 @@ def l2_loss(n: Node) -> dict[str, Expr]:
     return {"output": sum_of_squares(n.t) * 0.5}
 
 
+class Log1p(RawOp, T=FLOATS):
+    """log(1 + x), accurate also where x is close to 0."""
+
+
 @lowers(Log1p)
 def log1p(n: Node) -> dict[str, Expr]:
     """log(1 + x), accurate also where x is close to 0."""
     return {"y": log1p_of(n.x)}
+
+
+class Expm1(RawOp, T=FLOATS):
+    """exp(x) - 1, accurate also where x is close to 0."""
 
 
 @lowers(Expm1)
@@ -48,10 +45,18 @@ def expm1(n: Node) -> dict[str, Expr]:
     return {"y": expm1_of(n.x)}
 
 
+class Inv(RawOp, T=FLOATS):
+    """1 / x, under the name it has in older graphs."""
+
+
 @lowers(Inv)
 def inv(n: Node) -> dict[str, Expr]:
     """1 / x."""
     return {"y": 1 / n.x}
+
+
+class Snapshot(RawOp):
+    """Its input: TensorFlow's own optimiser puts it where it found a constant factor of one."""
 
 
 @lowers(Snapshot)
@@ -65,10 +70,18 @@ def _unless_zero(condition: Expr, value: Expr) -> dict[str, Expr]:
     return {"z": b.where(condition.equals(0), 0, value)}
 
 
+class Xdivy(Binary, T=FLOATS):
+    """x / y, and 0 where x is 0."""
+
+
 @lowers(Xdivy)
 def xdivy(n: Node) -> dict[str, Expr]:
     """The quotient, and 0 where x is 0."""
     return _unless_zero(n.x, n.x / n.y)
+
+
+class Xlogy(Binary, T=FLOATS):
+    """x log(y), and 0 where x is 0."""
 
 
 @lowers(Xlogy)
@@ -77,16 +90,32 @@ def xlogy(n: Node) -> dict[str, Expr]:
     return _unless_zero(n.x, n.x * n.y.log())
 
 
+class Xlog1py(Binary, T=FLOATS):
+    """x log(1 + y), and 0 where x is 0."""
+
+
 @lowers(Xlog1py)
 def xlog1py(n: Node) -> dict[str, Expr]:
     """The product of x and log(1 + y), and 0 where x is 0."""
     return _unless_zero(n.x, n.x * log1p_of(n.y))
 
 
+class MulNoNan(Binary, T=FLOATS):
+    """x y, and 0 where y is 0, even if x is infinite or NaN."""
+
+
 @lowers(MulNoNan)
 def mul_no_nan(n: Node) -> dict[str, Expr]:
     """The product, and 0 where y is 0."""
     return _unless_zero(n.y, n.x * n.y)
+
+
+class TruncateMod(Binary):
+    """Remainder of the division that rounds towards 0: it has x's sign."""
+
+
+class Mod(TruncateMod):
+    """TruncateMod, under the name it has in older graphs."""
 
 
 @lowers(TruncateMod, Mod)
@@ -100,6 +129,10 @@ def _truncated(n: Node) -> Expr:
     return x.builder.op(std.Mod, x, n.operand("y"), fmod=1)
 
 
+class FloorMod(Binary, T=COMPUTED):
+    """Remainder of the division that rounds down: it has y's sign."""
+
+
 @lowers(FloorMod)
 def floor_mod(n: Node) -> dict[str, Expr]:
     """C's remainder, moved to y's side of 0; on integers ONNX's remainder has y's sign already."""
@@ -111,12 +144,25 @@ def floor_mod(n: Node) -> dict[str, Expr]:
     return {"z": b.where(right, remainder, remainder + n.y)}
 
 
+class FloorDiv(Binary, T=COMPUTED):
+    """Quotient, rounded down."""
+
+
 @lowers(FloorDiv)
 def floor_div(n: Node) -> dict[str, Expr]:
     """The quotient, rounded down; on integers ONNX's quotient is exact once the remainder is taken off."""
     if n.x.dtype in _INTEGERS:
         return {"z": (n.x - n.x % n.y) / n.y}
     return {"z": (n.x / n.y).floor()}
+
+
+class SelectV2(RawOp):
+    """t where the condition holds, e elsewhere; the operands broadcast."""
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """The operands broadcast."""
+        broadcast(call, "condition", "t", "e")
 
 
 @lowers(SelectV2)
@@ -149,6 +195,10 @@ def _filled(condition: Expr, x: Expr) -> Expr:
     sizes = condition.sizes()
     ones = b.fill(1, x.sizes().sizes() - sizes.sizes(), ir.DataType.INT64)
     return b.op(std.Reshape, condition, b.concat([sizes, ones], 0))
+
+
+class Select(RawOp, x="*S", y="*S"):
+    """SelectV2 in older graphs: x and y have one shape; a condition that is a vector chooses rows."""
 
 
 @lowers(Select)

@@ -4,32 +4,24 @@ from __future__ import annotations
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr
-from lstm_lower.ops.gradients import (
-    SELU_SCALE,
-    SELU_SCALE_ALPHA,
-    BiasAddGrad,
-    EluGrad,
-    InvGrad,
-    LeakyReluGrad,
-    PreventGradient,
-    ReciprocalGrad,
-    Relu6Grad,
-    ReluGrad,
-    RsqrtGrad,
-    SeluGrad,
-    SigmoidGrad,
-    SoftplusGrad,
-    SoftsignGrad,
-    SqrtGrad,
-    TanhGrad,
-)
+from lstm_lower.opdef import Call
+from lstm_lower.ops.raw import COMPUTED, FLOATS, RawOp
+from lstm_lower.passes.formulas.elementary import SELU_SCALE, SELU_SCALE_ALPHA
 from lstm_lower.passes.rules.registry import Node, lowers
+
+
+class ReluGrad(RawOp, gradients="*S", features="*S", T=FLOATS):
+    """Gradient of max(x, 0)."""
 
 
 @lowers(ReluGrad)
 def relu_grad(n: Node) -> dict[str, Expr]:
     """The gradient where the operand is positive; there an infinite gradient elsewhere must not become a NaN."""
     return {"backprops": n.builder.where(n.features > 0, n.gradients, 0)}
+
+
+class Relu6Grad(RawOp, gradients="*S", features="*S", T=FLOATS):
+    """Gradient of min(max(x, 0), 6)."""
 
 
 @lowers(Relu6Grad)
@@ -39,10 +31,20 @@ def relu6_grad(n: Node) -> dict[str, Expr]:
     return {"backprops": n.builder.where(within, n.gradients, 0)}
 
 
+class LeakyReluGrad(RawOp, gradients="*S", features="*S"):
+    """Gradient of max(x, alpha * x)."""
+
+    rounded = ("alpha",)
+
+
 @lowers(LeakyReluGrad)
 def leaky_relu_grad(n: Node) -> dict[str, Expr]:
     """The gradient where the operand is positive, alpha times it elsewhere."""
     return {"backprops": n.gradients * n.builder.where(n.features > 0, n.features.like(1), n.alpha)}
+
+
+class SoftplusGrad(RawOp, gradients="*S", features="*S"):
+    """Gradient of log(exp(x) + 1)."""
 
 
 @lowers(SoftplusGrad)
@@ -54,6 +56,10 @@ def softplus_grad(n: Node) -> dict[str, Expr]:
     return {"backprops": n.gradients / (1 + (-n.features).exp())}
 
 
+class SoftsignGrad(RawOp, gradients="*S", features="*S"):
+    """Gradient of x / (1 + abs(x))."""
+
+
 @lowers(SoftsignGrad)
 def softsign_grad(n: Node) -> dict[str, Expr]:
     """The gradient over (1 + |x|) squared."""
@@ -61,10 +67,18 @@ def softsign_grad(n: Node) -> dict[str, Expr]:
     return {"backprops": n.gradients / scale / scale}
 
 
+class EluGrad(RawOp, gradients="*S", outputs="*S"):
+    """Gradient of x where positive, exp(x) - 1 elsewhere."""
+
+
 @lowers(EluGrad)
 def elu_grad(n: Node) -> dict[str, Expr]:
     """Where the result is negative it is exp(x) - 1, whose derivative is the result plus 1."""
     return {"backprops": n.builder.where(n.outputs < 0, n.gradients * (n.outputs + 1), n.gradients)}
+
+
+class SeluGrad(RawOp, gradients="*S", outputs="*S"):
+    """Gradient of the scaled exponential linear unit."""
 
 
 @lowers(SeluGrad)
@@ -74,10 +88,18 @@ def selu_grad(n: Node) -> dict[str, Expr]:
     return {"backprops": n.gradients * slope}
 
 
+class SigmoidGrad(RawOp, y="*S", dy="*S", T=FLOATS):
+    """Gradient of the logistic function."""
+
+
 @lowers(SigmoidGrad)
 def sigmoid_grad(n: Node) -> dict[str, Expr]:
     """The product dy y (1 - y)."""
     return {"z": n.dy * n.y * (1 - n.y)}
+
+
+class TanhGrad(RawOp, y="*S", dy="*S", T=FLOATS):
+    """Gradient of the hyperbolic tangent."""
 
 
 @lowers(TanhGrad)
@@ -86,16 +108,32 @@ def tanh_grad(n: Node) -> dict[str, Expr]:
     return {"z": n.dy * ((1 - n.y) * (1 + n.y))}
 
 
+class SqrtGrad(RawOp, y="*S", dy="*S", T=FLOATS):
+    """Gradient of the square root."""
+
+
 @lowers(SqrtGrad)
 def sqrt_grad(n: Node) -> dict[str, Expr]:
     """Half of dy over y."""
     return {"z": _unless_zero(n, n.dy * 0.5 / n.y)}
 
 
+class RsqrtGrad(RawOp, y="*S", dy="*S", T=FLOATS):
+    """Gradient of one over the square root."""
+
+
 @lowers(RsqrtGrad)
 def rsqrt_grad(n: Node) -> dict[str, Expr]:
     """-dy y^3 / 2."""
     return {"z": _unless_zero(n, n.dy * (n.y * -0.5) * (n.y * n.y))}
+
+
+class ReciprocalGrad(RawOp, y="*S", dy="*S", T=FLOATS):
+    """Gradient of 1 / x."""
+
+
+class InvGrad(RawOp, y="*S", dy="*S", T=FLOATS):
+    """Gradient of 1 / x, under the name it has in older graphs."""
 
 
 @lowers(ReciprocalGrad, InvGrad)
@@ -109,10 +147,28 @@ def _unless_zero(n: Node, z: Expr) -> Expr:
     return n.builder.where(n.dy.equals(n.builder.zeros_like(n.dy)), 0, z)
 
 
+class PreventGradient(RawOp):
+    """Its input; in TensorFlow, asking for its gradient raises an error with the message."""
+
+
 @lowers(PreventGradient)
 def prevent_gradient(n: Node) -> dict[str, Expr]:
     """The input."""
     return {"output": n.input}
+
+
+class BiasAddGrad(RawOp, T=COMPUTED):
+    """Gradient of a bias: the sum over all axes but that of the channels, the last one (NHWC) or axis 1 (NCHW)."""
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """Binds C, the channels."""
+        shape = call.operands["out_backprop"].shape
+        if shape is None:
+            return
+        if len(shape) < 2:
+            raise call.error("out_backprop", "rank 2 or more", f"rank {len(shape)}")
+        call.unifier.sizes["C"] = shape[-1] if call.attributes["data_format"] == "NHWC" else shape[1]
 
 
 @lowers(BiasAddGrad)

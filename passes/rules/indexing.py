@@ -1,24 +1,20 @@
-"""Lowering of the ops that move, place and count elements in gradient graphs."""
+"""Lowering of the ops that move, place and count elements in gradient graphs.
+
+Symbols: R rank of a result, N entries of a slice specification.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
+from lstm_lower.dims import starts
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr, concat
-from lstm_lower.ops.indexing import (
-    BroadcastGradientArgs,
-    ConcatOffset,
-    DynamicStitch,
-    MirrorPadGrad,
-    ParallelDynamicStitch,
-    ShapeN,
-)
-from lstm_lower.ops.segments import UnsortedSegmentSum
-from lstm_lower.passes.formulas.indices import below, from_front, is_never_negative, within
+from lstm_lower.opdef import Call, TensorInfo
+from lstm_lower.ops.raw import FLOATS, RawOp, check_count
+from lstm_lower.passes.formulas.indices import from_front, is_never_negative, within
 from lstm_lower.passes.formulas.rows import (
     INT64,
-    add_rows,
     flatten_rows,
     largest,
     padded,
@@ -33,6 +29,10 @@ def rank_of(n: Node, operand: str, x: Expr) -> int:
     if x.shape is None:
         raise n.unsupported(operand, "a known rank", "an unknown one")
     return len(x.shape)
+
+
+class BroadcastGradientArgs(RawOp, s0="P", s1="Q"):
+    """The axes over which the gradients of a broadcast operation's two operands are summed."""
 
 
 @lowers(BroadcastGradientArgs)
@@ -67,10 +67,28 @@ def _ones(length: Expr) -> Expr:
     return length.builder.fill(1, length, INT64)
 
 
+class ShapeN(RawOp):
+    """The shapes of several tensors."""
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """N must be the number of operands."""
+        check_count(call, "input")
+
+
 @lowers(ShapeN)
 def shape_n(n: Node) -> dict[str, list[Expr]]:
     """A Shape for each operand."""
     return {"output": [operand.sizes() for operand in n.variadic("input")]}
+
+
+class ConcatOffset(RawOp, concat_dim=""):
+    """Where each operand of a concatenation starts in its result."""
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """N must be the number of shapes."""
+        check_count(call, "shape")
 
 
 @lowers(ConcatOffset)
@@ -95,6 +113,33 @@ def concat_offset(n: Node) -> dict[str, list[Expr]]:
     for shape in shapes[:-1]:
         offsets.append(offsets[-1] + shape * mask)
     return {"offset": offsets}
+
+
+class DynamicStitch(RawOp):
+    """Interleaves the rows of several tensors by index; among equal indices the last one wins, gaps are zeros."""
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """As many data as indices, and each data's leading axes as its indices'."""
+        pairs = cls.pairs(call)
+        for number, (indices, data) in enumerate(pairs):
+            if indices.shape is None or data.shape is None:
+                continue
+            if not starts(data.shape, indices.shape):
+                what = f"a shape that starts with {list(indices.shape)} (as indices[{number}])"
+                raise call.error(f"data[{number}]", what, list(data.shape))
+
+    @classmethod
+    def pairs(cls, call: Call) -> list[tuple[TensorInfo, TensorInfo]]:
+        """Indices and data that belong together."""
+        indices, data = call.lists["indices"], call.lists["data"]
+        if not indices or len(indices) != len(data):
+            raise call.error("data", "as many operands as indices, at least one", f"{len(data)} and {len(indices)}")
+        return list(zip(indices, data, strict=True))
+
+
+class ParallelDynamicStitch(DynamicStitch):
+    """DynamicStitch without an order among equal indices; here, too, the last one wins."""
 
 
 @lowers(DynamicStitch, ParallelDynamicStitch)
@@ -132,28 +177,15 @@ def _reduce_max(x: Expr, axis: int) -> Expr:
     return b.op(std.ReduceMax, x, axes=[axis], keepdims=0)
 
 
-@lowers(UnsortedSegmentSum)
-def unsorted_segment_sum(n: Node) -> dict[str, Expr]:
-    """Adds rows into zeros."""
-    rank = rank_of(n, "segment_ids", n.segment_ids)
-    count = n.num_segments.cast(INT64).reshape(1)
-    known = n.constant("num_segments")
-    segments: Size = count if known is None else int(known)
-    rows = flatten_rows(n.data, rank)
-    ids = n.segment_ids.cast(INT64)
-    ids = segments_or_none(ids if rank == 1 else ids.reshape(-1), count)
-    return {"output": add_rows(rows, ids, segments)}
+class MirrorPadGrad(RawOp, paddings="R 2", T=FLOATS):
+    """Gradient of a mirrored padding: the padding's elements are added to those that they mirror."""
 
-
-def segments_or_none(ids: Expr, count: Expr) -> Expr:
-    """Numbers of segments [N] in any order: rows of a negative one go behind the last, those beyond it are refused.
-
-    Args:
-        ids: int64.
-        count: the number of segments [1].
-    """
-    b = ids.builder
-    return b.where(ids < 0, count, below(ids, count))
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """Paddings are given for every axis of the input."""
+        shape, rank = call.operands["input"].shape, call.sizes.get("R")
+        if shape is not None and isinstance(rank, int) and len(shape) != rank:
+            raise call.error("paddings", f"a row for each of input's {len(shape)} axes", f"{rank} rows")
 
 
 @lowers(MirrorPadGrad)

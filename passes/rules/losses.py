@@ -1,10 +1,15 @@
-"""Lowering of the softmax losses, which return their gradient beside the loss."""
+"""Lowering of the softmax losses, which return their gradient beside the loss.
+
+Symbols: B batch, C classes, T time steps, N labels in all.
+"""
 
 from __future__ import annotations
 
+from lstm_lower.dims import Dim
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr
-from lstm_lower.ops.losses import SoftmaxCrossEntropyWithLogits, SparseSoftmaxCrossEntropyWithLogits
+from lstm_lower.opdef import Call
+from lstm_lower.ops.raw import RawOp
 from lstm_lower.passes.formulas.indices import from_front, within
 from lstm_lower.passes.formulas.sizes import up_to, with_size
 from lstm_lower.passes.rules.registry import Node, lowers
@@ -13,6 +18,36 @@ from lstm_lower.passes.rules.registry import Node, lowers
 def _shifted(logits: Expr) -> Expr:
     """Logits less their largest, so that no exponential overflows."""
     return logits - logits.reduce(std.ReduceMax, 1)
+
+
+def _broadcast(pair: list[Dim]) -> Dim:
+    large = [dim for dim in pair if dim != 1]
+    sizes = [dim for dim in large if isinstance(dim, int)]
+    if sizes or not large:
+        return sizes[0] if sizes else 1
+    return large[0] if all(dim == large[0] for dim in large) else None
+
+
+class SoftmaxCrossEntropyWithLogits(RawOp):
+    """Cross entropy of softmax(features) against a distribution, with its gradient; the operands broadcast."""
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """Binds B and C, which the two operands' shapes broadcast to."""
+        shapes = []
+        for name in ("features", "labels"):
+            shape = call.operands[name].shape
+            if shape is None:
+                return
+            if len(shape) != 2:
+                raise call.error(name, "rank 2 [B, C]", f"rank {len(shape)}")
+            shapes.append(shape)
+        for axis, symbol in enumerate("BC"):
+            pair = [shape[axis] for shape in shapes]
+            known = [dim for dim in pair if isinstance(dim, int) and dim != 1]
+            if len(set(known)) > 1:
+                raise call.error("labels", f"axis {axis} of size 1 or {pair[0]} (as features)", pair[1])
+            call.unifier.sizes[symbol] = _broadcast(pair)
 
 
 @lowers(SoftmaxCrossEntropyWithLogits)
@@ -42,6 +77,12 @@ def _row_by_row(n: Node) -> Expr:
     if rows is not None and count is not None and rows[0] == count[0]:
         return labels
     return with_size(labels, 0, n.builder.sizes([n.features.size(0)]))
+
+
+class SparseSoftmaxCrossEntropyWithLogits(RawOp, features="B C", labels="B"):
+    """Cross entropy of softmax(features) against class numbers, with its gradient; a label outside 0..C-1 fails."""
+
+    indexes = ("labels", "C")
 
 
 @lowers(SparseSoftmaxCrossEntropyWithLogits)

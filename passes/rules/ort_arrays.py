@@ -14,6 +14,7 @@ from lstm_lower.passes.rules.registry import Node, lowers
 
 lowers(ops.BroadcastGradientArgs)(broadcast_gradient_args)
 
+
 # Gradient -> the operator that looks up, and its operands behind the first.
 _LOOKING: dict[type[OpDef], tuple[type[std.Standard], tuple[str, ...]]] = {
     ops.GatherGrad: (std.Gather, ("indices",)),

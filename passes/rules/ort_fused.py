@@ -25,6 +25,8 @@ _ACTIVATIONS: dict[type[std.Standard], tuple[str, ...]] = {
     std.Tanh: (),
     std.ThresholdedRelu: ("alpha",),
 }
+
+
 _NAMED = {op.op_type: op for op in _ACTIVATIONS}
 
 

@@ -18,9 +18,14 @@ from lstm_lower.passes.formulas.lstm_step import LSTMStep, Peephole, lstm_step, 
 from lstm_lower.passes.rules.registry import Node, lowers
 
 _GATES = "iofc"
+
+
 # The places of their peephole weights.
 _PEEPHOLES = "iof"
+
+
 _STATES = ("initial_h", "initial_c")
+
 
 # From new states and the rows of sequences to new states and the rows of results.
 Body = Callable[[Sequence[Expr], Sequence[Expr]], tuple[list[Expr], list[Expr]]]

@@ -33,6 +33,7 @@ def in_place_accumulator_v2(n: Node) -> dict[str, Expr]:
 # The oldest opset with a map over sequences.
 _MAP_SINCE = 17
 
+
 # From a weight, its gradient, further sequences' elements, then tensors that all share, to what they become.
 Update = Callable[..., list[Expr]]
 

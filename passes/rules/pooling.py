@@ -1,30 +1,34 @@
-"""Lowering of the gradients of poolings."""
+"""Lowering of the gradients of poolings.
+
+Symbols: N batch, D x H x W the volume or image, O x P x Q the windows, C channels.
+"""
 
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import numpy as np
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr
-from lstm_lower.ops.pooling import (
-    AvgPool3DGrad,
-    AvgPoolGrad,
-    MaxPool3DGrad,
-    MaxPool3DGradGrad,
-    MaxPoolGrad,
-    MaxPoolGradGrad,
-    MaxPoolGradGradV2,
-    MaxPoolGradV2,
-    MaxPoolGradWithArgmax,
-)
+from lstm_lower.opdef import Call
+from lstm_lower.ops.raw import FLOATS, RawOp
 from lstm_lower.passes.formulas.rows import INT64, reshape_to, tail_of
 from lstm_lower.passes.formulas.sizes import Size, entries, up_to
 from lstm_lower.passes.formulas.spatial import Margins, arranged, channels_first, margins, padded, slid, spread
 from lstm_lower.passes.rules.registry import Node, lowers
 from lstm_lower.passes.rules.spatial import check_float32, window_margins, window_maxima
-from lstm_lower.spatial import SYMBOLS, SpatialAxis, spatial_positions, window_axes
+from lstm_lower.spatial import (
+    SYMBOLS,
+    SpatialAxis,
+    SpatialOp,
+    bind_sizes,
+    check_output_sizes,
+    check_windows,
+    spatial_positions,
+    window_axes,
+)
 
 
 def _axes(n: Node) -> list[SpatialAxis]:
@@ -34,6 +38,38 @@ def _axes(n: Node) -> list[SpatialAxis]:
     return axes
 
 
+class _PoolingGradient(SpatialOp, RawOp, abstract=True):
+    """The gradient of a pooling with respect to its image, or that of this with respect to the pooling's gradient.
+
+    Attributes:
+        windowed: the operand with an entry for each window.
+    """
+
+    windowed: ClassVar[str] = "grad"
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """Windows must lie on rows and columns, and there must be one for each entry."""
+        check_windows(call, "ksize", "strides")
+        check_output_sizes(call, cls.windowed)
+
+
+class MaxPoolGrad(_PoolingGradient, orig_input="N H W C", orig_output="N P Q C", grad="N P Q C", T=FLOATS):
+    """Gradient of the largest element of each window: it goes to the first one of these."""
+
+
+class _ByOperands(
+    _PoolingGradient, abstract=True, strides="4", orig_output="N P Q C", ksize="4", T=FLOATS, orig_input="N H W C"
+):
+    """One whose sizes and strides are operands."""
+
+    static_operands = ("ksize", "strides")
+
+
+class MaxPoolGradV2(_ByOperands, grad="N P Q C"):
+    """MaxPoolGrad with sizes and strides as operands."""
+
+
 @lowers(MaxPoolGrad, MaxPoolGradV2)
 def max_pool_grad(n: Node) -> dict[str, Expr]:
     """Pools again to learn the places of the largest elements, and adds the gradient there."""
@@ -41,6 +77,10 @@ def max_pool_grad(n: Node) -> dict[str, Expr]:
     _, where = window_maxima(n, _axes(n), image)
     result = _added(n, image, where, arranged(n.grad, n.data_format, "NCHW"))
     return {"output": arranged(result, "NCHW", n.data_format)}
+
+
+class MaxPoolGradWithArgmax(_PoolingGradient, input="N H W C", grad="N P Q C", argmax="N P Q C", T=FLOATS):
+    """MaxPoolGrad where the places of the largest elements are known."""
 
 
 @lowers(MaxPoolGradWithArgmax)
@@ -70,6 +110,30 @@ def _added(n: Node, image: Expr, places: Expr, gradient: Expr) -> Expr:
     return result
 
 
+class MaxPoolGradGrad(_PoolingGradient, orig_input="N H W C", orig_output="N P Q C", grad="N H W C", T=FLOATS):
+    """Gradient of MaxPoolGrad: the element of `grad` at the place of each window's largest one."""
+
+    windowed = "orig_output"
+
+
+class MaxPoolGradGradV2(_ByOperands, grad="N H W C"):
+    """MaxPoolGradGrad with sizes and strides as operands."""
+
+    windowed = "orig_output"
+
+
+class MaxPool3DGradGrad(
+    _PoolingGradient,
+    orig_input="N D H W C",
+    orig_output="N O P Q C",
+    grad="N D H W C",
+    T=("float16", "bfloat16", "float32"),
+):
+    """Gradient of MaxPool3DGrad as TensorFlow has it: unlike that op it takes the first of equal elements only."""
+
+    windowed = "orig_output"
+
+
 @lowers(MaxPoolGradGrad, MaxPoolGradGradV2, MaxPool3DGradGrad)
 def max_pool_grad_grad(n: Node) -> dict[str, Expr]:
     """Pools again to learn the places of the largest elements, and gathers from there."""
@@ -77,6 +141,10 @@ def max_pool_grad_grad(n: Node) -> dict[str, Expr]:
     _, where = window_maxima(n, _axes(n), arranged(n.orig_input, n.data_format, first))
     met = arranged(n.grad, n.data_format, first).reshape(-1).take(where)
     return {"output": arranged(met, first, n.data_format)}
+
+
+class MaxPool3DGrad(_PoolingGradient, orig_input="N D H W C", orig_output="N O P Q C", grad="N O P Q C"):
+    """Gradient of the largest element of each window of a volume: it goes to each one that is equal to it."""
 
 
 @lowers(MaxPool3DGrad)
@@ -99,6 +167,22 @@ def max_pool_3d_grad(n: Node) -> dict[str, Expr]:
     volume = arranged(n.orig_input, n.data_format, first).sizes()
     result = reshape_to(spread(chosen, each, axes, places, 1), volume)
     return {"output": arranged(result, first, n.data_format)}
+
+
+class _AveragesGradient(_PoolingGradient, abstract=True):
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """Binds the image's sizes where they are known."""
+        bind_sizes(call, "orig_input_shape", call.attributes["data_format"])
+        super().verify(call)
+
+
+class AvgPoolGrad(_AveragesGradient, orig_input_shape="4", grad="N P Q C"):
+    """Gradient of the mean of each window, to which the padding does not belong."""
+
+
+class AvgPool3DGrad(_AveragesGradient, orig_input_shape="5", grad="N O P Q C"):
+    """Gradient of the mean of each window of a volume, to which the padding does not belong."""
 
 
 @lowers(AvgPoolGrad, AvgPool3DGrad)

@@ -8,29 +8,15 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr, concat
-from lstm_lower.ops.random import (
-    SMALLEST_FRACTION,
-    StatelessMultinomial,
-    StatelessRandomGetAlg,
-    StatelessRandomGetKeyCounter,
-    StatelessRandomGetKeyCounterAlg,
-    StatelessRandomNormal,
-    StatelessRandomNormalV2,
-    StatelessRandomUniform,
-    StatelessRandomUniformFullInt,
-    StatelessRandomUniformFullIntV2,
-    StatelessRandomUniformInt,
-    StatelessRandomUniformIntV2,
-    StatelessRandomUniformV2,
-    StatelessTruncatedNormal,
-    StatelessTruncatedNormalV2,
-)
-from lstm_lower.passes.formulas.philox import INT64, UINT64, Stream, fractions, joined
+from lstm_lower.opdef import Call
+from lstm_lower.ops.raw import COMPUTED, INDEX, PAIRED, RawOp
+from lstm_lower.passes.formulas.philox import INT64, SMALLEST_FRACTION, UINT64, Stream, fractions, joined
 from lstm_lower.passes.formulas.sizes import up_to
-from lstm_lower.passes.rules.ordinary.random import sampled
+from lstm_lower.passes.rules.drawing import sampled
 from lstm_lower.passes.rules.registry import Node, lowers
 
 DOUBLE, FLOAT = ir.DataType.DOUBLE, ir.DataType.FLOAT
+
 
 # Of the counter's values, as many belong to each group of truncated numbers as for 256 times as many numbers; of these
 # so many are looked at, in which numbers enough lie within two standard deviations but once in 1e14.
@@ -44,12 +30,24 @@ def _stream(n: Node) -> Stream:
     return Stream.of_seed(n.seed) if n.value("seed") is not None else Stream(n.key, n.counter)
 
 
+class StatelessRandomGetKeyCounter(RawOp, seed="2", Tseed=(*INDEX, "uint32", "uint64")):
+    """Scrambles a seed into the key and the counter of a random number generator."""
+
+
+class StatelessRandomGetKeyCounterAlg(RawOp, seed="2", Tseed=(*INDEX, "uint32", "uint64")):
+    """The same with the algorithm: 1, Philox."""
+
+
 @lowers(StatelessRandomGetKeyCounter, StatelessRandomGetKeyCounterAlg)
 def key_and_counter(n: Node) -> dict[str, Expr]:
     """The seed's own random words."""
     stream = _stream(n)
     found = {"key": stream.key, "counter": stream.counter}
     return {**found, **preferred_algorithm(n)} if n.op is StatelessRandomGetKeyCounterAlg else found
+
+
+class StatelessRandomGetAlg(RawOp):
+    """The number of the algorithm that the device prefers; 1, Philox."""
 
 
 @lowers(StatelessRandomGetAlg)
@@ -76,6 +74,29 @@ def _words(n: Node, count: Expr, each: int) -> Expr:
     return stream.words(up_to(n.builder, n.builder.op(std.Div, count + (each - 1), n.builder.ints(each))))
 
 
+class _Numbers(RawOp, abstract=True, key="1", seed="2", minval="", shape="R", maxval="", alg="", counter="2"):
+    """Numbers of a dtype that the attribute says, in the shape that the operand `shape` says."""
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """The algorithm must be Philox."""
+        alg = call.operands["alg"].value if "alg" in call.operands else None
+        if alg is not None and int(alg) not in (1, 3):
+            raise call.error("alg", "1 (Philox) or 3 (the device's choice, which is Philox)", int(alg))
+        bounds = [call.operands[name].value for name in ("minval", "maxval") if name in call.operands]
+        low, high = bounds if len(bounds) == 2 else (None, None)
+        if low is not None and high is not None and int(low) >= int(high):
+            raise call.error("maxval", f"more than minval, {int(low)}", int(high))
+
+
+class StatelessRandomUniformV2(_Numbers, dtype=("float16", *PAIRED)):
+    """Uniform numbers from 0 to 1, determined by key and counter: Philox 4x32 with ten rounds."""
+
+
+class StatelessRandomUniform(_Numbers, Tseed=(*INDEX, "uint32", "uint64"), dtype=("float16", *PAIRED)):
+    """The numbers of StatelessRandomUniformV2, by a seed."""
+
+
 @lowers(StatelessRandomUniform, StatelessRandomUniformV2)
 def uniform(n: Node) -> dict[str, Expr]:
     """Numbers in the order of their words."""
@@ -92,6 +113,14 @@ def _normal(uniform_numbers: Expr) -> Expr:
     return concat([b.op(std.Sin, angle), b.op(std.Cos, angle)], 1) * radius
 
 
+class StatelessRandomNormalV2(_Numbers, dtype=("float16", *PAIRED)):
+    """Normal numbers of mean 0 and variance 1, made of the uniform ones."""
+
+
+class StatelessRandomNormal(_Numbers, Tseed=(*INDEX, "uint32", "uint64"), dtype=("float16", *PAIRED)):
+    """The numbers of StatelessRandomNormalV2, by a seed."""
+
+
 @lowers(StatelessRandomNormal, StatelessRandomNormalV2)
 def normal(n: Node) -> dict[str, Expr]:
     """Halves are made in float32."""
@@ -99,6 +128,14 @@ def normal(n: Node) -> dict[str, Expr]:
     wide = DOUBLE if dtype == DOUBLE else FLOAT
     words = _words(n, count, 2 if wide == DOUBLE else 4)
     return _shaped(n, _normal(fractions(words, wide)).cast(dtype).reshape(-1), count)
+
+
+class StatelessTruncatedNormalV2(_Numbers, dtype=("float16", *PAIRED)):
+    """Normally distributed numbers within two standard deviations."""
+
+
+class StatelessTruncatedNormal(_Numbers, Tseed=(*INDEX, "uint32", "uint64"), dtype=("float16", *PAIRED)):
+    """The numbers of StatelessTruncatedNormalV2, by a seed."""
 
 
 @lowers(StatelessTruncatedNormal, StatelessTruncatedNormalV2)
@@ -114,6 +151,22 @@ def truncated_normal(n: Node) -> dict[str, Expr]:
     places = b.where(within, b.ints(*range(examined * each)), examined * each)
     _, chosen = b.ops(std.TopK, places, b.ints(each), outputs=2, axis=1, largest=0, sorted=1)
     return _shaped(n, b.op(std.GatherElements, numbers, chosen, axis=1).cast(dtype).reshape(-1), count)
+
+
+class StatelessRandomUniformFullIntV2(_Numbers):
+    """Integers of which every one is equally likely: the generator's words as they are."""
+
+
+class StatelessRandomUniformIntV2(_Numbers):
+    """Integers from `minval` to `maxval`, which is excluded: the remainder of a word."""
+
+
+class StatelessRandomUniformFullInt(_Numbers):
+    """The numbers of StatelessRandomUniformFullIntV2, by a seed."""
+
+
+class StatelessRandomUniformInt(_Numbers, Tseed=(*INDEX, "uint32", "uint64")):
+    """The numbers of StatelessRandomUniformIntV2, by a seed."""
 
 
 @lowers(
@@ -141,6 +194,21 @@ def integers(n: Node) -> dict[str, Expr]:
     return _shaped(n, numbers.cast(dtype).reshape(-1), count)
 
 
+class StatelessMultinomial(
+    RawOp,
+    logits="B C",
+    num_samples="",
+    seed="2",
+    T=(*COMPUTED, "int8", "int16", "uint8", "uint16"),
+    Tseed=(*INDEX, "uint32", "uint64"),
+):
+    """Classes drawn by unnormalised log probabilities, row by row, determined by a seed.
+
+    TensorFlow's kernel deals rows out to threads that start at places of their own: the numbers are those of one
+    thread, all that it uses for a few hundred classes and samples.
+    """
+
+
 @lowers(StatelessMultinomial)
 def multinomial(n: Node) -> dict[str, Expr]:
     """A fraction of two words for each sample."""
@@ -150,3 +218,6 @@ def multinomial(n: Node) -> dict[str, Expr]:
     flat = fractions(_words(n, count, 2), DOUBLE).slice(0, count, axis=0)
     classes = sampled(n.logits, b.op(std.Reshape, flat, sizes, allowzero=1))
     return {"output": classes.cast(ir.DataType(n.call.attributes["output_dtype"]))}
+
+
+# Of Philox 4x32-10: factors and what is added to the key, round by round.

@@ -18,7 +18,11 @@ from lstm_lower.registry import DOMAIN, Registry, is_ours
 
 # The outputs by name, those of a variadic output as a list; a missing one is one that the node must not be asked for.
 Results = Mapping[str, Expr | Sequence[Expr]]
+
+
 Formula = Callable[["Node"], Results]
+
+
 F = TypeVar("F", bound=Formula)
 
 

@@ -1,6 +1,8 @@
 """Lowering of the reductions over segments: rows scattered into one row per segment.
 
 A row that belongs to no segment goes to one behind the last, which is cut off.
+
+Symbols: N rows, S segments.
 """
 
 from __future__ import annotations
@@ -9,34 +11,15 @@ import numpy as np
 import onnx_ir as ir
 from ml_dtypes import finfo
 
+from lstm_lower.dims import starts
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr, Scalar, concat
-from lstm_lower.ops.segments import (
-    SegmentMax,
-    SegmentMean,
-    SegmentMin,
-    SegmentProd,
-    SegmentSum,
-    SparseSegmentMean,
-    SparseSegmentMeanGrad,
-    SparseSegmentMeanGradV2,
-    SparseSegmentMeanWithNumSegments,
-    SparseSegmentSqrtN,
-    SparseSegmentSqrtNGrad,
-    SparseSegmentSqrtNGradV2,
-    SparseSegmentSqrtNWithNumSegments,
-    SparseSegmentSum,
-    SparseSegmentSumGrad,
-    SparseSegmentSumGradV2,
-    SparseSegmentSumWithNumSegments,
-    UnsortedSegmentMax,
-    UnsortedSegmentMin,
-    UnsortedSegmentProd,
-)
+from lstm_lower.opdef import Call
+from lstm_lower.ops.raw import COMPLEX, COMPUTED, FLOATS, INDEX, RawOp
 from lstm_lower.passes.formulas.indices import below, from_front, within
 from lstm_lower.passes.formulas.rows import INT64, add_rows, flatten_rows, largest, tail_of
 from lstm_lower.passes.formulas.sizes import Size, up_to
-from lstm_lower.passes.rules.indexing import rank_of, segments_or_none
+from lstm_lower.passes.rules.indexing import rank_of
 from lstm_lower.passes.rules.registry import Node, lowers
 
 
@@ -83,11 +66,84 @@ def _sum(rows: Expr, ids: Expr, segments: Size, power: float) -> dict[str, Expr]
     return {"output": total}
 
 
+class _Rows(RawOp, abstract=True, indices="N", segment_ids="N", num_segments="", output_dim0="", dense_output_dim0=""):
+    """A reduction of rows, or its gradient."""
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """There are rows."""
+        name = "data" if "data" in call.operands else "grad"
+        if call.operands[name].shape == ():
+            raise call.error(name, "rank 1 or more", "rank 0")
+
+
+class SegmentSum(_Rows, T=COMPUTED):
+    """Sums of the segments; 0 for one without rows."""
+
+
+class SegmentMean(_Rows, T=FLOATS):
+    """Means of the segments; 0 for one without rows."""
+
+
 @lowers(SegmentSum, SegmentMean)
 def segment_sum(n: Node) -> dict[str, Expr]:
     """Rows added, and divided by their number."""
     ids = n.segment_ids.cast(INT64)
     return _sum(n.data, from_front(ids), _last_number(n, ids), 1 if n.op is SegmentMean else 0)
+
+
+class SparseSegmentSum(_Rows, T=FLOATS):
+    """Sums of the rows `data[indices]` by segment."""
+
+
+class SparseSegmentMean(_Rows):
+    """Means of the rows `data[indices]` by segment; 0 for one without rows."""
+
+
+class SparseSegmentSqrtN(_Rows):
+    """Sums of the rows `data[indices]` by segment over the square root of their number; 0 for one without rows."""
+
+
+class SparseSegmentSumWithNumSegments(_Rows, T=FLOATS):
+    """SparseSegmentSum with the number of segments."""
+
+    indexes = ("segment_ids", "num_segments")
+
+
+class SparseSegmentMeanWithNumSegments(_Rows):
+    """SparseSegmentMean with the number of segments."""
+
+    indexes = ("segment_ids", "num_segments")
+
+
+class SparseSegmentSqrtNWithNumSegments(_Rows):
+    """SparseSegmentSqrtN with the number of segments."""
+
+    indexes = ("segment_ids", "num_segments")
+
+
+class SparseSegmentSumGrad(_Rows):
+    """Gradient of SparseSegmentSum."""
+
+
+class SparseSegmentMeanGrad(_Rows):
+    """Gradient of SparseSegmentMean."""
+
+
+class SparseSegmentSqrtNGrad(_Rows):
+    """Gradient of SparseSegmentSqrtN."""
+
+
+class SparseSegmentSumGradV2(_Rows):
+    """Gradient of SparseSegmentSum, of the rows that were read."""
+
+
+class SparseSegmentMeanGradV2(_Rows):
+    """Gradient of SparseSegmentMean, of the rows that were read."""
+
+
+class SparseSegmentSqrtNGradV2(_Rows):
+    """Gradient of SparseSegmentSqrtN, of the rows that were read."""
 
 
 _POWERS = {
@@ -184,6 +240,39 @@ def extreme_rows(n: Node, operand: str, rows: Expr, ids: Expr, segments: Size, r
     return table.reduce(reduction, 1, keepdims=False)
 
 
+class SegmentProd(_Rows, T=COMPUTED):
+    """Products of the segments; 1 for one without rows."""
+
+
+class SegmentMax(_Rows, T=COMPUTED):
+    """Maxima of the segments; 0 for one without rows."""
+
+
+class _UnsortedSegments(RawOp, abstract=True, num_segments=""):
+    """A reduction over segments in any order; rows with a negative number are left out."""
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """The segment numbers' shape starts that of the data."""
+        data, ids = call.operands["data"].shape, call.operands["segment_ids"].shape
+        if data is None or ids is None:
+            return
+        if not starts(data, ids):
+            raise call.error("segment_ids", f"a shape that starts {list(data)} (as data)", list(ids))
+
+
+class UnsortedSegmentProd(_UnsortedSegments, T=COMPUTED):
+    """Products of the segments; 1 for one without rows."""
+
+    indexes = ("segment_ids", "num_segments")
+
+
+class UnsortedSegmentMax(_UnsortedSegments, T=COMPUTED):
+    """Maxima of the segments; the dtype's lowest number for one without rows."""
+
+    indexes = ("segment_ids", "num_segments")
+
+
 def _reduction(n: Node) -> tuple[str, type[std.Reduction]]:
     """What ScatterND and the reductions of ONNX call the op."""
     if n.op in (SegmentProd, UnsortedSegmentProd):
@@ -202,6 +291,12 @@ def _neutral(n: Node, reduction: type[std.Reduction]) -> Scalar:
     return value
 
 
+class UnsortedSegmentMin(_UnsortedSegments, T=COMPUTED):
+    """Minima of the segments; the dtype's highest number for one without rows."""
+
+    indexes = ("segment_ids", "num_segments")
+
+
 @lowers(UnsortedSegmentProd, UnsortedSegmentMax, UnsortedSegmentMin)
 def unsorted_segment_extreme(n: Node) -> dict[str, Expr]:
     """Rows with negative numbers go behind the last segment."""
@@ -210,6 +305,10 @@ def unsorted_segment_extreme(n: Node) -> dict[str, Expr]:
     ids = n.segment_ids.cast(INT64)
     ids = segments_or_none(ids if rank == 1 else ids.reshape(-1), n.builder.sizes([segments]))
     return {"output": _extreme(n, flatten_rows(n.data, rank), ids, segments)}
+
+
+class SegmentMin(_Rows, T=COMPUTED):
+    """Minima of the segments; 0 for one without rows."""
 
 
 @lowers(SegmentProd, SegmentMax, SegmentMin)
@@ -225,3 +324,33 @@ def segment_extreme(n: Node) -> dict[str, Expr]:
         filled = add_rows(ones.unsqueeze(1), ids, segments).reshape(-1) > 0
         result = b.where(_per_row(filled, n.data), result, 0)
     return {"output": result}
+
+
+class UnsortedSegmentSum(_UnsortedSegments, T=(*COMPUTED, *COMPLEX), Tindices=INDEX):
+    """Sums of the segments; 0 for one without rows."""
+
+    indexes = ("segment_ids", "num_segments")
+
+
+@lowers(UnsortedSegmentSum)
+def unsorted_segment_sum(n: Node) -> dict[str, Expr]:
+    """Adds rows into zeros."""
+    rank = rank_of(n, "segment_ids", n.segment_ids)
+    count = n.num_segments.cast(INT64).reshape(1)
+    known = n.constant("num_segments")
+    segments: Size = count if known is None else int(known)
+    rows = flatten_rows(n.data, rank)
+    ids = n.segment_ids.cast(INT64)
+    ids = segments_or_none(ids if rank == 1 else ids.reshape(-1), count)
+    return {"output": add_rows(rows, ids, segments)}
+
+
+def segments_or_none(ids: Expr, count: Expr) -> Expr:
+    """Numbers of segments [N] in any order: rows of a negative one go behind the last, those beyond it are refused.
+
+    Args:
+        ids: int64.
+        count: the number of segments [1].
+    """
+    b = ids.builder
+    return b.where(ids < 0, count, below(ids, count))

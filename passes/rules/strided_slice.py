@@ -1,4 +1,7 @@
-"""Lowering of StridedSliceGrad: zeros with the gradient in the slice's place."""
+"""Lowering of StridedSliceGrad: zeros with the gradient in the slice's place.
+
+Symbols: R rank of a result, N entries of a slice specification.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from collections.abc import Sequence
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr, concat
-from lstm_lower.ops.indexing import StridedSliceGrad
+from lstm_lower.opdef import Call
+from lstm_lower.ops.raw import RawOp
 from lstm_lower.passes.formulas.kernels import computed
 from lstm_lower.passes.formulas.sizes import Size, at_least, at_most, entries, from_end, up_to
 from lstm_lower.passes.rules.registry import Node, lowers
@@ -33,6 +37,22 @@ class Axis:
 
 
 WHOLE = Axis(whole=True)
+
+
+class StridedSliceGrad(RawOp, shape="R", begin="N", end="N", strides="N"):
+    """Gradient of x[begin:end:strides]: zeros of x's shape with dy in the slice's place."""
+
+    static_sizes = ("R", "N")
+    static_operands = ("strides",)
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """One ellipsis at most, and no stride of 0."""
+        if call.attributes["ellipsis_mask"].bit_count() > 1:
+            raise call.error("attribute ellipsis_mask", "one bit at most", bin(call.attributes["ellipsis_mask"]))
+        strides = call.operands["strides"].value
+        if strides is not None and (strides == 0).any():
+            raise call.error("strides", "no stride of 0", strides.tolist())
 
 
 @lowers(StridedSliceGrad)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lstm_lower.ops.gradients import SELU_SCALE, SELU_SCALE_ALPHA
+from lstm_lower.passes.formulas.elementary import SELU_SCALE, SELU_SCALE_ALPHA
 from lstm_lower.runtime.proof.oracles.numerics import Array, float64, round_attribute, sigmoid
 from lstm_lower.runtime.proof.oracles.registry import oracle
 

@@ -26,7 +26,11 @@ Function = Callable[..., Any]
 
 
 def register_all(table: Mapping[type[OpDef], Function]) -> None:
-    """Registers a table from ops to functions as oracles."""
+    """Registers a table from ops to functions as oracles; parameters have the names of operands and attributes.
+
+    Raises:
+        TypeError: a function leaves out an operand, or asks for what its op has not.
+    """
     for op, function in table.items():
         _register(op, function)
 
@@ -34,14 +38,18 @@ def register_all(table: Mapping[type[OpDef], Function]) -> None:
 def _register(op: type[OpDef], function: Function) -> None:
     known = inspect.signature(function).parameters
     everything = any(parameter.kind == parameter.VAR_KEYWORD for parameter in known.values())
-    variadic = [declared.name for declared in op.inputs if declared.variadic]
+    operands, variadic = ([x.name for x in op.inputs if x.variadic or each] for each in (True, False))
+    asked = {name for name, parameter in known.items() if parameter.default is parameter.empty}
+    if asked - {*operands, *(x.name for x in op.attributes)} and not everything:
+        raise TypeError(f"the oracle of {op.op_type} requires names of operands and attributes, got {sorted(asked)}")
+    if not everything and not known.keys() >= set(operands):
+        raise TypeError(f"the oracle of {op.op_type} requires parameters for {operands}, got {sorted(known)}")
 
     @oracle(op)
     def evaluate(**given: Any) -> dict[str, Any]:
         call = {attribute.name: attribute.default for attribute in op.attributes if not attribute.required}
         for name, value in given.items():
-            is_operand = any(name == declared.name for declared in op.inputs)
-            call[name] = [wide(v) for v in value] if name in variadic else wide(value) if is_operand else value
+            call[name] = [wide(v) for v in value] if name in variadic else wide(value) if name in operands else value
         with np.errstate(all="ignore"):
             results = function(**{name: value for name, value in call.items() if everything or name in known})
         results = results if isinstance(results, tuple) else (results,)
@@ -139,7 +147,7 @@ register_all(
         ),
         ort_elementwise.BatchScale: _batch_scaled,
         ort_elementwise.DropoutGrad: _dropout_grad,
-        ort_elementwise.ZeroGradient: lambda old_gradient: old_gradient * 0,
+        ort_elementwise.ZeroGradient: lambda old_gradient, **_: old_gradient * 0,
     }
 )
 
@@ -281,7 +289,7 @@ def _normalized(
     return d * inverse, dY * normal
 
 
-def _layer_norm_grad(dY: Values, X: Values, scale: Values, axis: int, epsilon: float) -> tuple[Values, ...]:
+def _layer_norm_grad(dY: Values, X: Values, scale: Values, axis: int, epsilon: float, **_: Any) -> tuple[Values, ...]:
     dX, dscale = _normalized(dY, X, scale, epsilon, _over(X, axis, only=False), centered=True)
     return dX, _summed_to(dscale, scale.shape), _summed_to(dY, scale.shape)
 
@@ -291,7 +299,9 @@ def _simplified(X: Values, scale: Values, axis: int, epsilon: float) -> tuple[Va
     return X * inverse * scale, inverse
 
 
-def _simplified_grad(dY: Values, X: Values, scale: Values, axis: int, epsilon: float) -> tuple[Values, Values]:
+def _simplified_grad(
+    dY: Values, X: Values, scale: Values, axis: int, epsilon: float, **_: Any
+) -> tuple[Values, Values]:
     dX, dscale = _normalized(dY, X, scale, epsilon, _over(X, axis, only=False), centered=False)
     return dX, _summed_to(dscale, scale.shape)
 
@@ -311,7 +321,7 @@ def _batch_norm(
     return y, *running, mean, inverse
 
 
-def _batch_norm_grad(dY: Values, X: Values, scale: Values, epsilon: float) -> tuple[Values, ...]:
+def _batch_norm_grad(dY: Values, X: Values, scale: Values, epsilon: float, **_: Any) -> tuple[Values, ...]:
     axes = (0, *range(2, X.ndim))
     dX, dscale = _normalized(dY, X, _channels(scale, X), epsilon, axes, centered=True)
     return dX, dscale.sum(axes), dY.sum(axes)

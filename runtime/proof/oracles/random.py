@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lstm_lower.ops.random import KEY_STEPS, MULTIPLIERS, ROUNDS, SCRAMBLE_KEY, SMALLEST_FRACTION
+from lstm_lower.passes.formulas.philox import KEY_STEPS, MULTIPLIERS, ROUNDS, SCRAMBLE_KEY, SMALLEST_FRACTION
 from lstm_lower.runtime.proof.oracles.registry import ORACLES, oracle
 
 Words = npt.NDArray[np.uint64]

@@ -7,8 +7,8 @@ from itertools import product
 
 import numpy as np
 
-from lstm_lower.ops.ordinary.images import FILL_MODES, KERNELS
 from lstm_lower.ops.raw import NUMBERS as REAL
+from lstm_lower.passes.rules.images import FILL_MODES, KERNELS
 from tests.support.gradient_cases import Array
 from tests.support.ordinary.case import FLOATS, Case, draw, grid, text
 

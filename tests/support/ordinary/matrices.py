@@ -7,8 +7,8 @@ from itertools import product
 
 import numpy as np
 
-from lstm_lower.ops.ordinary.matrices import ALIGN
 from lstm_lower.ops.raw import EVERYTHING, NUMBERS
+from lstm_lower.passes.rules.matrices import ALIGN
 from tests.support.ordinary.case import INDEX, Case, draw, grid, text
 
 MATRICES = [(3, 3), (4, 2), (2, 3, 4)]

@@ -1,1 +1,0 @@
-"""Definitions of TensorFlow's ordinary ops, which other converters know too."""

@@ -1,1 +1,0 @@
-"""Lowering of TensorFlow's ordinary ops."""
