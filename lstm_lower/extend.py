@@ -11,7 +11,7 @@ from __future__ import annotations
 from lstm_lower.graph import standard
 from lstm_lower.graph.builder import Builder, Expr, sigmoid, tanh
 from lstm_lower.opdef import Call, DType, OpDef, TensorInfo, attr, operand
-from lstm_lower.passes.decompositions.registry import decomposes
+from lstm_lower.passes.decompositions import decomposes
 from lstm_lower.passes.gradients.registry import Cotangents, differentiates
 from lstm_lower.passes.rules.registry import Node, lowers
 from lstm_lower.runtime.proof.oracles.finite_differences import Pairing, check_backward, pairs

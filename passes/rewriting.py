@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import onnx_ir as ir
 
+from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Constants, Expr, Workspace, replace
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.subgraphs import subgraphs_of
@@ -21,6 +22,12 @@ from lstm_lower.passes.base import Context
 # The only output, or the outputs in order; an output that nothing reads may be `None`.
 Results = Expr | ir.Value | Sequence[Expr | ir.Value | None]
 Rule = Callable[[Any, Builder], Results | None]
+
+# An operator as a formula of simpler ones, written for every opset from 13 on, in the forms of the builder's. An output
+# that the node does not have may be `None`.
+decomposes: std.Facet[Rule] = std.Facet("decomposition")
+# What may replace an operator's result; `None` where nothing simpler is known.
+simplifies: std.Facet[Rule] = std.Facet("simplification")
 
 
 class Rewriting(abc.ABC):

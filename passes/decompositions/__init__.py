@@ -8,4 +8,4 @@ from lstm_lower.passes.decompositions import (  # noqa: F401 (fills the registry
     normalization,
     recurrent,
 )
-from lstm_lower.passes.decompositions.registry import decomposes as decomposes
+from lstm_lower.passes.rewriting import decomposes as decomposes

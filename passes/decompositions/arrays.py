@@ -9,8 +9,8 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
-from lstm_lower.passes.decompositions.registry import decomposes
 from lstm_lower.passes.formulas.sizes import up_to
+from lstm_lower.passes.rewriting import decomposes
 
 INT64 = ir.DataType.INT64
 # As many parts as onnxruntime's kernels for GPUs take as arguments; lists of more are copied to the device first.

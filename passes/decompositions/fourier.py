@@ -6,8 +6,8 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
-from lstm_lower.passes.decompositions.registry import decomposes
 from lstm_lower.passes.formulas.fourier import transformed
+from lstm_lower.passes.rewriting import decomposes
 
 INT64 = ir.DataType.INT64
 

@@ -12,10 +12,10 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
-from lstm_lower.passes.decompositions.registry import decomposes
 from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES
 from lstm_lower.passes.formulas.rows import INT64, largest, reshape_to
 from lstm_lower.passes.formulas.sizes import Size, divided, entries, remainder, scalar, up_to, wide
+from lstm_lower.passes.rewriting import decomposes
 
 # Of the cubic interpolation (Keys, 1981), as ONNX has it.
 _CUBIC = -0.75

@@ -13,8 +13,8 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.passes.decompositions.functions import expanded
-from lstm_lower.passes.decompositions.registry import decomposes
 from lstm_lower.passes.formulas.indices import BEYOND, from_front, is_never_negative
+from lstm_lower.passes.rewriting import decomposes
 
 _LABELS = std.ClassLoss.labels.index
 

@@ -12,8 +12,8 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
-from lstm_lower.passes.decompositions.registry import decomposes
 from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES
+from lstm_lower.passes.rewriting import decomposes
 
 
 @decomposes(std.BatchNormalization)

@@ -15,11 +15,11 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import END, Builder
 from lstm_lower.graph.edit import detach
 from lstm_lower.passes.branches import chosen_branch
-from lstm_lower.passes.loops.simplifications import PATTERNS, narrowed, simplifies
+from lstm_lower.passes.loops.simplifications import PATTERNS, narrowed
 from lstm_lower.passes.loops.views.loop import Loop, is_scan
 from lstm_lower.passes.loops.views.loop_pass import LoopPass, OnGraphs
 from lstm_lower.passes.patterns import by_operator
-from lstm_lower.passes.rewriting import Results, Rewriting
+from lstm_lower.passes.rewriting import Results, Rewriting, simplifies
 
 simplifies(std.If)(chosen_branch)
 _PATTERNS = by_operator(PATTERNS)

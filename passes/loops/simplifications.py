@@ -6,8 +6,7 @@ operators repeat their operands themselves; no node needs to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 import onnx_ir as ir
@@ -19,10 +18,7 @@ from lstm_lower.passes.decompositions.arrays import total
 from lstm_lower.passes.loops.loop_reversal import turned_round
 from lstm_lower.passes.loops.views.pads import is_padded, joined_pads
 from lstm_lower.passes.patterns import Pattern, Side, Variable, applied
-from lstm_lower.passes.rewriting import Results
-
-# A rule gets the node's view, and what emits before the node; `None` where nothing simpler is known.
-simplifies: std.Facet[Callable[[Any, Builder], Results | None]] = std.Facet("simplification")
+from lstm_lower.passes.rewriting import simplifies
 
 
 def fits(value: ir.Value | None, op: std.Standard) -> ir.Value | None:
