@@ -17,6 +17,7 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import END, Builder
 from lstm_lower.graph.facts import Facts
+from lstm_lower.passes.loops.gemm_opening import GemmOpening
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
 from lstm_lower.passes.loops.views.loop import Loop
 from lstm_lower.passes.loops.views.loop_pass import LoopPass
@@ -25,10 +26,11 @@ from lstm_lower.passes.loops.views.loop_pass import LoopPass
 class ProductDistribution(LoopPass):
     """Splits products along concatenations and slices where one part can leave the loop and another cannot."""
 
+    needs = (GemmOpening,)
+
     def rewrite(self, loop: Loop) -> bool:
         """Distributes the products of one loop."""
-        modified = _open_gemms(loop, Dependence(loop))
-        dependence = Dependence(loop)
+        modified, dependence = False, Dependence(loop)
         recurrent = dependence.recurrent()
         for node in dependence.order:
             if not std.MatMul.matches(node) or dependence.node_level(node) != Level.CARRIED:
@@ -164,31 +166,3 @@ def _cuts(facts: Facts, node: ir.Node, product: ir.Value, rank: int) -> list[_Cu
         ends = list(itertools.accumulate(view.sizes))
         return [_Cut(node, *cut) for cut in zip(node.outputs, (0, *ends), ends, strict=False)]
     return []
-
-
-def _open_gemms(loop: Loop, dependence: Dependence) -> bool:
-    """Writes Gemm as Transpose, MatMul, Mul and Add, so that the other rules see its parts; whether there were any.
-
-    One with its weight in front is as `operand-swapping` writes it.
-    """
-    modified = False
-    for node in list(loop.body):
-        gemm = std.Gemm.of(node, loop.facts)
-        dtype = None if gemm is None else gemm.dtype()
-        # Of MatMul and Add no rank follows where those of the operands are not known, and a Scan's outputs need one.
-        if gemm is None or dtype is None or any(loop.facts.rank(x) is None for x in gemm.inputs if x is not None):
-            continue
-        if gemm.trans_b and not gemm.trans_a and dependence.is_outside(gemm.a):
-            continue
-        e = loop.inside(before=node)
-        a = e.transpose(gemm.a, [1, 0]) if gemm.trans_a else gemm.a
-        b = e.transpose(gemm.b, [1, 0]) if gemm.trans_b else gemm.b
-        result = e.op(std.MatMul, a, b)
-        if gemm.alpha != 1.0:
-            result = e.op(std.Mul, result, e.constant(gemm.alpha, dtype))
-        if gemm.c is not None:
-            bias = gemm.c if gemm.beta == 1.0 else e.op(std.Mul, gemm.c, e.constant(gemm.beta, dtype))
-            result = e.op(std.Add, result, bias)
-        loop.substitute(gemm.output, result)
-        modified = True
-    return modified

@@ -18,6 +18,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, replace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.batch_axis_contraction import inner_beside
+from lstm_lower.passes.loops.gemm_opening import GemmOpening
 from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting
 from lstm_lower.passes.loops.views.batching import NotBatchable, known
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
@@ -43,7 +44,7 @@ class ReductionRecognition(LoopPass):
     """Turns carried sums into reductions and products after the loop."""
 
     # Work behind the loop cannot read what the body makes, though it be the same at every step.
-    needs = (InvariantHoisting,)
+    needs = (GemmOpening, InvariantHoisting)
 
     def rewrite(self, loop: Loop) -> bool:
         """Sinks the accumulators of one loop."""
@@ -148,9 +149,7 @@ class _Total:
             case std.Mul():
                 return self._scaled(op)
             case std.MatMul():
-                return self._product(op.a, op.b, transposed=(False, False))
-            case std.Gemm():
-                return self._gemm(op)
+                return self._product(op.a, op.b)
             case std.ReduceSum():
                 return self._sum_of_sums(op)
         return None
@@ -176,37 +175,19 @@ class _Total:
                 return self.editor.op(std.Mul, self.of(value), factor)
         return None
 
-    def _gemm(self, op: std.Gemm) -> ir.Value | None:
-        e = self.editor
-        result = self._product(op.a, op.b, transposed=(bool(op.trans_a), bool(op.trans_b)))
-        if result is None:
-            return None
-        dtype = known(op.dtype(), "its dtype")
-        if op.alpha != 1.0:
-            result = e.op(std.Mul, result, e.constant(op.alpha, dtype))
-        if op.c is not None:
-            added = self.of(op.c)
-            if op.beta != 1.0:
-                added = e.op(std.Mul, added, e.constant(op.beta, dtype))
-            result = e.op(std.Add, result, added)
-        return result
-
-    def _product(self, a: ir.Value, b: ir.Value, *, transposed: tuple[bool, bool]) -> ir.Value | None:
+    def _product(self, a: ir.Value, b: ir.Value) -> ir.Value | None:
         """The sum of products: one product whose inner axis runs over steps and the products' own inner axis."""
         e = self.editor
         if (self.facts.rank(a), self.facts.rank(b)) != (2, 2):
-            return None if any(transposed) else self._batched_product(a, b)
+            return self._batched_product(a, b)
         levels = self.dependence.level(a), self.dependence.level(b)
         if Level.INVARIANT in levels:
             left = a if levels[0] == Level.INVARIANT else self.of(a)
             right = b if levels[1] == Level.INVARIANT else self.of(b)
-            if any(transposed):
-                flags = {"transA": int(transposed[0]), "transB": int(transposed[1])}
-                return e.op(std.Gemm, left, right, **flags)
             return e.op(std.MatMul, left, right)
         # Both sides as [T*K, .]: time and the inner axis lie side by side there, so that nothing has to be copied.
-        left = self._rows(a, inner_first=transposed[0])
-        right = self._rows(b, inner_first=not transposed[1])
+        left = self._rows(a, inner_first=False)
+        right = self._rows(b, inner_first=True)
         dtype = self.facts.dtype(a)
         if dtype is not None and dtype.is_floating_point():
             return e.op(std.Gemm, left, right, transA=1)

@@ -13,6 +13,7 @@ from lstm_lower.passes.loops.code_sinking import CodeSinking
 from lstm_lower.passes.loops.common_subexpression_elimination import CommonSubexpressionElimination
 from lstm_lower.passes.loops.concat_fusion import ConcatFusion
 from lstm_lower.passes.loops.dead_code_elimination import DeadCodeElimination
+from lstm_lower.passes.loops.gemm_opening import GemmOpening
 from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting
 from lstm_lower.passes.loops.loop_invariant_code_motion import LoopInvariantCodeMotion
 from lstm_lower.passes.loops.loop_unrolling import LoopUnrolling, SingleStepUnrolling
@@ -27,6 +28,7 @@ from tests.conftest import Golden
 
 # One state [B, H] and one sequence [T, B, H]; each body makes the state's update `u` and an output `y`.
 STEP = {
+    "gemm-opening": "u = Gemm <transB = 1, beta = 0.5> (s, w, k) y = Neg(x)",
     "invariant-hoisting": "wr = Relu(w) p = MatMul(s, wr) u = Add(p, x) y = Neg(s)",
     "loop-invariant-code-motion": "t = Tanh(x) wr = Relu(w) p = MatMul(t, wr) u = Add(s, p) y = Mul(s, p)",
     "code-sinking": "u = Tanh(s) p = MatMul(u, w) y = Add(p, x)",
@@ -73,6 +75,7 @@ def check(golden: Golden, work: ir.Model, step: LoopPass) -> None:
 @pytest.mark.parametrize(
     "step",
     [
+        GemmOpening,
         InvariantHoisting,
         LoopInvariantCodeMotion,
         CodeSinking,
