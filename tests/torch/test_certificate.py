@@ -12,7 +12,7 @@ import pytest
 import lstm_lower as ll
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
-from lstm_lower.passes.gradients.registry import differentiates
+from lstm_lower.passes.gradients.registry import differentiates, rule_of
 from lstm_lower.records import certificate
 
 torch = pytest.importorskip("torch")
@@ -98,6 +98,7 @@ def test_gradients_that_a_trace_does_not_see_are_refused(kind: str) -> None:
 
 
 def test_a_wrong_gradient_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rule_of(std.Tanh) is not None
     monkeypatch.setitem(differentiates._found, std.Tanh, lambda op, b, dys: [dys[0] * b.op(std.Tanh, b.operand(op))])
     with pytest.raises(UnsupportedOpError, match=r"another gradient of 'a\.weight' \(a difference of .*check=False"):
         ll.from_torch(Net(), torch.randn(5, 4), "mse")
