@@ -6,6 +6,7 @@ import math
 
 import onnx_ir as ir
 
+from lstm_lower.dims import broadcast_shapes
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr
 from lstm_lower.opdef import Call
@@ -92,9 +93,8 @@ class Equal(_Equality):
 @lowers(Equal, repeatable=True)
 def equal(n: Node) -> dict[str, Expr]:
     """An Equal, or false where it is known that the operands do not broadcast."""
-    (info,) = n.call.outputs
     x, y = n.call.operands["x"].shape, n.call.operands["y"].shape
-    if info.shape == () and (x or y):
+    if x is not None and y is not None and broadcast_shapes(x, y) is None:
         return {"z": n.builder.constant(False, ir.DataType.BOOL)}
     return {"z": widened(n.x).equals(widened(n.y))}
 

@@ -20,7 +20,8 @@ from lstm_lower.passes.rules.registry import Node, lowers
 
 
 def _count(truth: Expr) -> Expr:
-    return truth.cast(INT64).sum(-1)
+    # onnxruntime reduces no axis of nothing that is counted from behind.
+    return truth.cast(INT64).sum(-1 if truth.shape is None else len(truth.shape) - 1)
 
 
 class Bucketize(RawOp):
