@@ -197,7 +197,7 @@ class _Lowering(Rewriting):
         if key in self._templates:
             results = self._templates[key].repeat(node, builder)
         else:
-            made = rule.formula(Node(node, call, builder, standard_rnn=self.standard_rnn))
+            made = rule.formula(Node(node, call, builder, standard_rnn=self.standard_rnn), builder)
             results = _results(builder, node, call, made)
             builder.discard_unread(keep=results)
             if key is not None:

@@ -47,20 +47,20 @@ class LeakyIntegratorGrad(OpDef):
 
 
 @lowers(LeakyIntegrator)
-def lower_leaky_integrator(n):
+def lower_leaky_integrator(n, b):
     """The recurrence of the definition."""
 
     def step(states, inputs):
         y = states[0] * n.decay + inputs[0] @ n.w
         return [y], [y]
 
-    start = n.builder.fill(0, [n.size("B"), n.size("H")], n.x.dtype)
-    _, (y,) = n.builder.scan(step, states=[start], inputs=[n.x])
+    start = b.fill(0, [n.size("B"), n.size("H")], n.x.dtype)
+    _, (y,) = b.scan(step, states=[start], inputs=[n.x])
     return {"y": y}
 
 
 @lowers(LeakyIntegratorGrad)
-def lower_leaky_integrator_grad(n):
+def lower_leaky_integrator_grad(n, b):
     """Backwards in time: the gradient of y[t] is y_grad[t] plus decay times the gradient of y[t+1]."""
 
     def step(states, inputs):
@@ -69,9 +69,9 @@ def lower_leaky_integrator_grad(n):
         total = later * n.decay + y_grad
         return [total, w_grad + x.mT @ total], [total @ n.w.mT]
 
-    nothing = n.builder.fill(0, [n.size("B"), n.size("H")], n.x.dtype)
-    states = [nothing, n.builder.zeros_like(n.w)]
-    (_, w_grad), (x_grad,) = n.builder.scan(step, states=states, inputs=[n.x, n.y_grad], reverse=True)
+    nothing = b.fill(0, [n.size("B"), n.size("H")], n.x.dtype)
+    states = [nothing, b.zeros_like(n.w)]
+    (_, w_grad), (x_grad,) = b.scan(step, states=states, inputs=[n.x, n.y_grad], reverse=True)
     return {"x_grad": x_grad, "w_grad": w_grad}
 
 

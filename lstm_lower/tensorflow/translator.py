@@ -281,7 +281,7 @@ class Translator:
         if not issubclass(found, RawOp):
             return self._kept(node, len(call.outputs), builder)
         self.translated += 1
-        results = RULES[found].formula(_Viewed(node, call, builder, name, self.read))
+        results = RULES[found].formula(_Viewed(node, call, builder, name, self.read), builder)
         set_operands(node, dict.fromkeys(range(len(node.inputs))))
         outputs = []
         for slot, info in zip(found.output_slots(len(call.outputs), call.attributes), call.outputs, strict=True):

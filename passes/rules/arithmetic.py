@@ -11,7 +11,7 @@ import onnx_ir as ir
 from lstm_lower.dims import Dim, agree
 from lstm_lower.dtypes import is_complex
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call, attr
 from lstm_lower.ops.raw import COMPLEX, COMPUTED, FLOATS, NUMBERS, Binary, RawOp, broadcast
 from lstm_lower.passes.formulas.complex_numbers import conjugate
@@ -225,7 +225,7 @@ class AccumulateNV2(_Sum):
 
 
 @lowers(AddN, AccumulateNV2, repeatable=True)
-def add_n(n: Node) -> dict[str, Expr]:
+def add_n(n: Node, _: Builder) -> dict[str, Expr]:
     """One after another."""
     return {"sum": functools.reduce(operator.add, [widened(part) for part in n.variadic("inputs")])}
 
@@ -243,12 +243,12 @@ class BitwiseXor(Binary):
 
 
 @lowers(BitwiseAnd, BitwiseOr, BitwiseXor, repeatable=True)
-def bitwise(n: Node) -> dict[str, Expr]:
+def bitwise(n: Node, b: Builder) -> dict[str, Expr]:
     """ONNX's own, of opset 18."""
-    if n.builder.opset < 18:
-        raise n.unsupported("the model", "opset 18 or newer, where ONNX has it", f"opset {n.builder.opset}")
+    if b.opset < 18:
+        raise n.unsupported("the model", "opset 18 or newer, where ONNX has it", f"opset {b.opset}")
     operators = {BitwiseAnd: std.BitwiseAnd, BitwiseOr: std.BitwiseOr, BitwiseXor: std.BitwiseXor}
-    return {"z": n.builder.op(operators[n.op], n.x, n.y)}
+    return {"z": b.op(operators[n.op], n.x, n.y)}
 
 
 class LeftShift(Binary):
@@ -260,12 +260,12 @@ class RightShift(Binary):
 
 
 @lowers(LeftShift, RightShift, repeatable=True)
-def shift(n: Node) -> dict[str, Expr]:
+def shift(n: Node, b: Builder) -> dict[str, Expr]:
     """By powers of two, since ONNX shifts unsigned numbers only."""
     x, y, bits = n.x, n.y, n.x.dtype.bitwidth
     y = (y if y.dtype == _UINT64 else y.cast(_INT64).maximum(0)).minimum(bits - 1)
     if n.op is LeftShift:
         return {"z": _left_shift(x, y)}
     if x.dtype == _UINT64:
-        return {"z": n.builder.op(std.BitShift, x, y, direction="RIGHT")}
+        return {"z": b.op(std.BitShift, x, y, direction="RIGHT")}
     return {"z": _right_shift(x, y)}

@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from lstm_lower.dims import agree, starts
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr, concat
+from lstm_lower.graph.builder import Builder, Expr, concat
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import COMPLEX, COMPUTED, FLOATS, INDEX, RawOp
 from lstm_lower.passes.formulas.elementary import log1p_of
@@ -44,9 +44,8 @@ class ScatterNd(
 
 
 @lowers(ScatterNd)
-def scatter_nd(n: Node) -> dict[str, Expr]:
+def scatter_nd(n: Node, b: Builder) -> dict[str, Expr]:
     """An adding ScatterND; before opset 16, which has none, places become numbers of rows. Of bool, any."""
-    b = n.builder
     shape, updates = n.shape.cast(INT64), n.updates
     if updates.dtype == ir.DataType.BOOL:
         updates = updates.cast(ir.DataType.INT32)
@@ -90,7 +89,7 @@ class EuclideanNorm(RawOp, T=FLOATS):
 
 
 @lowers(EuclideanNorm)
-def euclidean_norm(n: Node) -> dict[str, Expr]:
+def euclidean_norm(n: Node, _: Builder) -> dict[str, Expr]:
     """Square root of the sum of squares; an empty list of axes names none."""
     axes = n.fixed("axis")
     squares = n.input * n.input
@@ -104,9 +103,8 @@ class LinSpace(RawOp, start="", stop="", num=""):
 
 
 @lowers(LinSpace)
-def lin_space(n: Node) -> dict[str, Expr]:
+def lin_space(n: Node, b: Builder) -> dict[str, Expr]:
     """Steps from start on; the last number is stop itself, unless it is the only one."""
-    b = n.builder
     last = n.num.cast(INT64) - 1
     numbers = up_to(b, last + 1)
     step = (n.stop - n.start) / last.maximum(1).cast(n.start.dtype)
@@ -120,11 +118,11 @@ class Rank(RawOp):
 
 
 @lowers(Rank)
-def rank(n: Node) -> dict[str, Expr]:
+def rank(n: Node, b: Builder) -> dict[str, Expr]:
     """The length of the shape."""
     if n.input.shape is not None:
-        return {"output": n.builder.constant(len(n.input.shape), ir.DataType.INT32)}
-    return {"output": n.builder.op(std.Size, n.input.sizes()).cast(ir.DataType.INT32)}
+        return {"output": b.constant(len(n.input.shape), ir.DataType.INT32)}
+    return {"output": b.op(std.Size, n.input.sizes()).cast(ir.DataType.INT32)}
 
 
 class Reverse(RawOp, dims="R"):
@@ -141,7 +139,7 @@ class Reverse(RawOp, dims="R"):
 
 
 @lowers(Reverse)
-def reverse(n: Node) -> dict[str, Expr]:
+def reverse(n: Node, _: Builder) -> dict[str, Expr]:
     """A slice backwards along each axis that is turned round."""
     return {"output": turned(n.moved("tensor"), [int(axis) for axis in n.fixed("dims").nonzero()[0]])}
 
@@ -160,9 +158,8 @@ class Diag(RawOp, T=COMPUTED):
 
 
 @lowers(Diag)
-def diag(n: Node) -> dict[str, Expr]:
+def diag(n: Node, b: Builder) -> dict[str, Expr]:
     """The flattened operand where row and column are the same."""
-    b = n.builder
     flat = n.diagonal.reshape(-1)
     numbers = up_to(b, b.op(std.Size, flat))
     table = b.where(numbers.unsqueeze(1).equals(numbers.unsqueeze(0)), flat, 0)
@@ -185,9 +182,8 @@ class DiagPart(RawOp, T=COMPUTED):
 
 
 @lowers(DiagPart)
-def diag_part(n: Node) -> dict[str, Expr]:
+def diag_part(n: Node, b: Builder) -> dict[str, Expr]:
     """Every (size + 1)-th element."""
-    b = n.builder
     shape = n.input.sizes()
     half = b.op(std.Div, shape.sizes(), b.ints(2)) if n.input.shape is None else len(n.input.shape) // 2
     shape = shape.slice(0, half, axis=0)
@@ -205,9 +201,8 @@ class InTopKV2(RawOp, predictions="B C", targets="B", k=""):
 
 
 @lowers(InTopK, InTopKV2)
-def in_top_k(n: Node) -> dict[str, Expr]:
+def in_top_k(n: Node, b: Builder) -> dict[str, Expr]:
     """Counts the classes ahead of the target, where all are finite and the target is one of them."""
-    b = n.builder
     scores, targets = n.predictions, n.targets.cast(INT64).unsqueeze(1)
     classes = up_to(b, scores.sizes().take(1))
     hot = targets.equals(classes)
@@ -241,7 +236,7 @@ class UniqueV2(RawOp, axis="A", T=COMPUTED):
 
 
 @lowers(UniqueV2)
-def unique(n: Node) -> dict[str, Expr]:
+def unique(n: Node, _: Builder) -> dict[str, Expr]:
     """The slices along the axis, a vector's elements without one."""
     axis = n.fixed("axis")
     return unique_slices(n.x, int(axis[0]) if axis.size else 0)
@@ -264,7 +259,7 @@ class CumulativeLogsumexp(RawOp, axis=""):
 
 
 @lowers(CumulativeLogsumexp)
-def cumulative_logsumexp(n: Node) -> dict[str, Expr]:
+def cumulative_logsumexp(n: Node, b: Builder) -> dict[str, Expr]:
     """A Scan along the axis that adds in log space; an exclusive sum starts with the log of nothing."""
     axis = n.fixed("axis")
     rank_ = rank_of(n, "x", n.x)
@@ -272,13 +267,13 @@ def cumulative_logsumexp(n: Node) -> dict[str, Expr]:
     order = [along, *(other for other in range(rank_) if other != along)]
     back = [order.index(position) for position in range(rank_)]
     steps = n.x.transpose(*order)
-    start = n.builder.fill(-math.inf, [steps.size(position) for position in range(1, rank_)], steps.dtype)
+    start = b.fill(-math.inf, [steps.size(position) for position in range(1, rank_)], steps.dtype)
 
     def body(states: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
         total = _log_add(states[0], inputs[0])
         return [total], [states[0] if n.exclusive else total]
 
-    _, (sums,) = n.builder.scan(body, states=[start], inputs=[steps], reverse=bool(n.reverse))
+    _, (sums,) = b.scan(body, states=[start], inputs=[steps], reverse=bool(n.reverse))
     return {"out": sums.transpose(*back)}
 
 

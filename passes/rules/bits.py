@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lstm_lower.dtypes import dtype_name
-from lstm_lower.graph.builder import Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import INTEGERS, RawOp
 from lstm_lower.passes.rules.registry import Node, lowers
@@ -21,6 +21,6 @@ class Bitcast(RawOp, T=INTEGERS, type=INTEGERS):
 
 
 @lowers(Bitcast, repeatable=True)
-def bitcast(n: Node) -> dict[str, Expr]:
+def bitcast(n: Node, _: Builder) -> dict[str, Expr]:
     """A Cast, which lets integers of as many bits wrap."""
     return {"output": n.moved("input").cast(n.call.attributes["type"])}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lstm_lower.graph.builder import END, Expr, concat
+from lstm_lower.graph.builder import END, Builder, Expr, concat
 from lstm_lower.ops.block import (
     ICFO,
     BlockLSTM,
@@ -24,7 +24,7 @@ def peephole_of(n: Node) -> Peephole | None:
 
 
 @lowers(LSTMBlockCell, repeatable=True)
-def lstm_block_cell(n: Node) -> dict[str, Expr]:
+def lstm_block_cell(n: Node, _: Builder) -> dict[str, Expr]:
     """One step from concat(x, h_prev) @ w + b."""
     step = lstm_step(
         concat([n.x, n.h_prev], 1) @ n.w + n.b,
@@ -39,7 +39,7 @@ def lstm_block_cell(n: Node) -> dict[str, Expr]:
 
 
 @lowers(LSTMBlockCellGrad, repeatable=True)
-def lstm_block_cell_grad(n: Node) -> dict[str, Expr]:
+def lstm_block_cell_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """The pointwise part of the gradient; peephole gradients are sums over the batch."""
     # The op has no h; no formula reads it.
     step = LSTMStep(n.i, n.cs, n.f, n.o, n.ci, n.co, h=n.co)
@@ -48,19 +48,19 @@ def lstm_block_cell_grad(n: Node) -> dict[str, Expr]:
     return {
         "cs_prev_grad": d.cs_prev,
         "dicfo": d.gates,
-        "wci_grad": n.builder.zeros_like(n.wci) if zero else (d.i * n.cs_prev).sum(0),
-        "wcf_grad": n.builder.zeros_like(n.wcf) if zero else (d.f * n.cs_prev).sum(0),
-        "wco_grad": n.builder.zeros_like(n.wco) if zero else (d.o * n.cs).sum(0),
+        "wci_grad": b.zeros_like(n.wci) if zero else (d.i * n.cs_prev).sum(0),
+        "wcf_grad": b.zeros_like(n.wcf) if zero else (d.f * n.cs_prev).sum(0),
+        "wco_grad": b.zeros_like(n.wco) if zero else (d.o * n.cs).sum(0),
     }
 
 
 @lowers(BlockLSTM, BlockLSTMV2)
-def block_lstm(n: Node) -> dict[str, Expr]:
+def block_lstm(n: Node, b: Builder) -> dict[str, Expr]:
     """A Scan of LSTM steps."""
-    window, peephole = Window(n), peephole_of(n)
+    window, peephole = Window(n, b), peephole_of(n)
     if standard_operator_suffices(n, window):
-        return standard_lstm(n)
-    bias = gate_bias(n)
+        return standard_lstm(n, b)
+    bias = gate_bias(n, b)
 
     def body(states: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
         (cs_prev, h_prev), (x,) = states, inputs
@@ -81,10 +81,9 @@ def block_lstm(n: Node) -> dict[str, Expr]:
 
 
 @lowers(BlockLSTMGrad, BlockLSTMGradV2)
-def block_lstm_grad(n: Node) -> dict[str, Expr]:
+def block_lstm_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """A Scan of LSTM step gradients from the last step to the first; weight gradients are carried sums."""
-    window, peephole = Window(n), peephole_of(n)
-    b = n.builder
+    window, peephole = Window(n, b), peephole_of(n)
     cs_before, h_before = window.shifted(n.cs_prev, n.cs), window.shifted(n.h_prev, n.h)
     saved = [n.x, n.i, n.cs, n.f, n.o, n.ci, n.co, n.cs_grad, n.h_grad]
     input_size = n.size("I")
@@ -124,13 +123,13 @@ def block_lstm_grad(n: Node) -> dict[str, Expr]:
     return dict(zip([output.name for output in n.op.outputs], results, strict=True))
 
 
-def gate_bias(n: Node) -> Expr:
+def gate_bias(n: Node, b: Builder) -> Expr:
     """The gates' bias [4H], that of the forget gate with the attribute `forget_bias`: added once, not in every step."""
     bias: Expr = n.b
     forget_bias = n.get("forget_bias", 0.0)
     if not forget_bias:
         return bias
-    offsets = n.builder.constant([[forget_bias if gate == "f" else 0.0] for gate in n.op.gate_order], bias.dtype)
+    offsets = b.constant([[forget_bias if gate == "f" else 0.0] for gate in n.op.gate_order], bias.dtype)
     return (bias.reshape(4, -1) + offsets).reshape(-1)
 
 
@@ -141,16 +140,16 @@ def standard_operator_suffices(n: Node, window: Window) -> bool:
     return n.standard_rnn and window.whole and not n.cell_clip > 0 and sized and not any(n.used(o) for o in others)
 
 
-def standard_lstm(n: Node) -> dict[str, Expr]:
+def standard_lstm(n: Node, b: Builder) -> dict[str, Expr]:
     """One standard LSTM node; see `standard_rnn`."""
-    input_size, units, b = n.size("I"), n.size("H"), n.builder
+    input_size, units = n.size("I"), n.size("H")
     assert isinstance(units, int)
 
     def in_order(packed: Expr) -> Expr:
         gates = dict(zip(n.op.gate_order, packed.split(4, axis=0, size=units), strict=True))
         return concat([gates[gate] for gate in ("i", "f", "c", "o")], 0)
 
-    bias = in_order(gate_bias(n))
+    bias = in_order(gate_bias(n, b))
     both = DirectionWeights(
         in_order(n.w.slice(0, input_size, axis=0).mT),
         in_order(n.w.slice(input_size, END, axis=0).mT),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from lstm_lower.graph.builder import END, Expr, concat, sigmoid, tanh
+from lstm_lower.graph.builder import END, Builder, Expr, concat, sigmoid, tanh
 from lstm_lower.ops.block import GRUBlockCell, GRUBlockCellGrad
 from lstm_lower.passes.rules.registry import Node, lowers
 
 
 @lowers(GRUBlockCell, repeatable=True)
-def gru_block_cell(n: Node) -> dict[str, Expr]:
+def gru_block_cell(n: Node, _: Builder) -> dict[str, Expr]:
     """One GRU step, the reset gate applied before the product."""
     r, u = sigmoid(concat([n.x, n.h_prev], 1) @ n.w_ru + n.b_ru).split(2, axis=1, size=n.size("H"))
     c = tanh(concat([n.x, n.h_prev * r], 1) @ n.w_c + n.b_c)
@@ -16,7 +16,7 @@ def gru_block_cell(n: Node) -> dict[str, Expr]:
 
 
 @lowers(GRUBlockCellGrad, repeatable=True)
-def gru_block_cell_grad(n: Node) -> dict[str, Expr]:
+def gru_block_cell_grad(n: Node, _: Builder) -> dict[str, Expr]:
     """Gradient of one GRU step."""
     input_size = n.size("I")
     d_c_bar = n.d_h * (1 - n.u) * (1 - n.c) * (1 + n.c)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import RawOp, numbers, shape_of
 from lstm_lower.passes.formulas.kernels import computed
@@ -77,9 +77,9 @@ class SpaceToBatch(_Blocks, paddings="2 2"):
 
 
 @lowers(SpaceToBatchND, SpaceToBatch, repeatable=True)
-def space_to_batch(n: Node) -> dict[str, Expr]:
+def space_to_batch(n: Node, b: Builder) -> dict[str, Expr]:
     """Padded; places in a block before the batch."""
-    b, x, blocks = n.builder, computed(n.moved("input")), _blocks(n)
+    x, blocks = computed(n.moved("input")), _blocks(n)
     rank, count = rank_of(n, "input", x), len(blocks)
     widths = _widths(n, count)
     around = [0] * (rank - 1 - count)
@@ -109,7 +109,7 @@ class BatchToSpace(_Blocks, crops="2 2"):
 
 
 @lowers(BatchToSpaceND, BatchToSpace, repeatable=True)
-def batch_to_space(n: Node) -> dict[str, Expr]:
+def batch_to_space(n: Node, _: Builder) -> dict[str, Expr]:
     """Places in a block behind those of the blocks; cropped."""
     x, blocks = n.moved("input"), _blocks(n)
     rank, count = rank_of(n, "input", x), len(blocks)
@@ -160,7 +160,7 @@ class DepthToSpace(_Depth):
 
 
 @lowers(SpaceToDepth, DepthToSpace, repeatable=True)
-def depth(n: Node) -> dict[str, Expr]:
+def depth(n: Node, _: Builder) -> dict[str, Expr]:
     """Channels are counted block by block."""
     x, block, last = n.moved("input"), int(n.block_size), n.data_format == "NHWC"
     sizes = [x.size(axis) for axis in range(4)]

@@ -53,9 +53,8 @@ class AllCandidateSampler(Drawing):
 
 
 @lowers(AllCandidateSampler, repeatable=True)
-def all_classes(n: Node) -> dict[str, Expr]:
+def all_classes(n: Node, b: Builder) -> dict[str, Expr]:
     """Each is expected once."""
-    b = n.builder
     return {
         "sampled_candidates": up_to(b, n.num_sampled),
         "true_expected_count": full(n.true_classes.sizes(), 1, FLOAT),
@@ -81,10 +80,9 @@ class LogUniformCandidateSampler(UniformCandidateSampler):
 
 
 @lowers(UniformCandidateSampler, LogUniformCandidateSampler)
-def sampler(n: Node) -> dict[str, Expr]:
+def sampler(n: Node, b: Builder) -> dict[str, Expr]:
     """As many draws as are asked for, or twice as many again and again until enough of them differ."""
-    b = n.builder
-    samples = _draws(n, b.ints(n.num_sampled), "")
+    samples = _draws(n, b, b.ints(n.num_sampled), "")
     tries = b.constant(n.num_sampled, INT64)
     if n.unique:
 
@@ -93,21 +91,21 @@ def sampler(n: Node) -> dict[str, Expr]:
 
         def more(inner: Builder, number: Expr, found: list[Expr]) -> list[Expr]:  # noqa: ARG001
             # A generator of its own: this one's first numbers are others than those that there are.
-            return [inner.concat([found[0], _draws(n, found[0].sizes(), "again")], 0)]
+            return [inner.concat([found[0], _draws(n, b, found[0].sizes(), "again")], 0)]
 
         different, at = _first(repeat_while(b, missing, samples, more))
         samples = b.set_shape(different.slice(0, n.num_sampled, axis=0), [n.num_sampled])
         tries = at.take(n.num_sampled - 1) + 1
     return {
         "sampled_candidates": samples,
-        "true_expected_count": _expected(n, n.true_classes, tries),
-        "sampled_expected_count": _expected(n, samples, tries),
+        "true_expected_count": _expected(n, b, n.true_classes, tries),
+        "sampled_expected_count": _expected(n, b, samples, tries),
     }
 
 
-def _draws(n: Node, count: Expr, stream: str) -> Expr:
+def _draws(n: Node, b: Builder, count: Expr, stream: str) -> Expr:
     """So many classes, int64."""
-    fractions, classes = drawn(n, count, DOUBLE, stream=stream), n.builder.constant(n.range_max, INT64)
+    fractions, classes = drawn(n, b, count, DOUBLE, stream=stream), b.constant(n.range_max, INT64)
     if n.op is UniformCandidateSampler:
         return places(fractions, classes)
     powers = (fractions * math.log1p(n.range_max)).exp()
@@ -122,9 +120,9 @@ def _first(draws: Expr) -> tuple[Expr, Expr]:
     return different, at
 
 
-def _expected(n: Node, classes: Expr, tries: Expr) -> Expr:
+def _expected(n: Node, b: Builder, classes: Expr, tries: Expr) -> Expr:
     """How often classes are expected among the samples."""
-    b, wide = n.builder, classes.cast(DOUBLE)
+    wide = classes.cast(DOUBLE)
     if n.op is UniformCandidateSampler:
         probability = full(wide.sizes(), 1 / n.range_max, DOUBLE)
     else:
@@ -146,9 +144,8 @@ class ComputeAccidentalHits(RawOp, true_classes="B P", sampled_candidates="S"):
 
 
 @lowers(ComputeAccidentalHits, repeatable=True)
-def accidental_hits(n: Node) -> dict[str, Expr]:
+def accidental_hits(n: Node, b: Builder) -> dict[str, Expr]:
     """Each true class compared with each sample; of equal samples the last one counts."""
-    b = n.builder
     equal = n.true_classes.unsqueeze(2).equals(n.sampled_candidates).cast(INT64)
     last = (equal * (up_to(b, n.sampled_candidates.size(0)) + 1)).reduce(std.ReduceMax, 2, keepdims=False)
     found = b.op(std.NonZero, last)

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from lstm_lower.dims import broadcast_shapes
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import PAIRED, Binary, RawOp
 from lstm_lower.passes.rules.registry import Node, lowers
@@ -91,11 +91,11 @@ class Equal(_Equality):
 
 
 @lowers(Equal, repeatable=True)
-def equal(n: Node) -> dict[str, Expr]:
+def equal(n: Node, b: Builder) -> dict[str, Expr]:
     """An Equal, or false where it is known that the operands do not broadcast."""
     x, y = n.call.operands["x"].shape, n.call.operands["y"].shape
     if x is not None and y is not None and broadcast_shapes(x, y) is None:
-        return {"z": n.builder.constant(False, ir.DataType.BOOL)}
+        return {"z": b.constant(False, ir.DataType.BOOL)}
     return {"z": widened(n.x).equals(widened(n.y))}
 
 
@@ -104,9 +104,9 @@ class NotEqual(_Equality):
 
 
 @lowers(NotEqual, repeatable=True)
-def not_equal(n: Node) -> dict[str, Expr]:
+def not_equal(n: Node, b: Builder) -> dict[str, Expr]:
     """The contrary."""
-    return {"z": ~equal(n)["z"]}
+    return {"z": ~equal(n, b)["z"]}
 
 
 class ApproximateEqual(RawOp, x="*S", y="*S", T=PAIRED):
@@ -114,6 +114,6 @@ class ApproximateEqual(RawOp, x="*S", y="*S", T=PAIRED):
 
 
 @lowers(ApproximateEqual, repeatable=True)
-def approximate_equal(n: Node) -> dict[str, Expr]:
+def approximate_equal(n: Node, _: Builder) -> dict[str, Expr]:
     """The distance compared with the tolerance."""
     return {"z": (n.x - n.y).abs() < n.tolerance}

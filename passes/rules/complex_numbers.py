@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from lstm_lower.dtypes import PARTS, dtype_name
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import RawOp, broadcast
 from lstm_lower.passes.formulas.complex_numbers import Number, conjugate, each, joined, magnitude, of_parts, parts_of
@@ -75,16 +75,16 @@ class Complex(_Paired):
 
 
 @lowers(Complex, repeatable=True)
-def complex_(n: Node) -> dict[str, Expr]:
+def complex_(n: Node, b: Builder) -> dict[str, Expr]:
     """Side by side, once they have one shape."""
-    real, imaginary, b = n.real, n.imag, n.builder
+    real, imaginary = n.real, n.imag
     if real.shape is None or real.shape != imaginary.shape:
         real, imaginary = (b.op(std.Expand, x, y.sizes()) for x, y in ((real, imaginary), (imaginary, real)))
     return {"out": of_parts(joined(real, imaginary))}
 
 
 @lowers(Real, Imag, Angle, ComplexAbs, repeatable=True)
-def part(n: Node) -> dict[str, Expr]:
+def part(n: Node, _: Builder) -> dict[str, Expr]:
     """As its formula has it."""
     (given,), (made,) = n.op.inputs, n.op.outputs
     return {made.name: _PARTS[n.op](each(parts_of(n.operand(given.name))))}
@@ -95,6 +95,6 @@ class Conj(RawOp):
 
 
 @lowers(Conj, repeatable=True)
-def conj(n: Node) -> dict[str, Expr]:
+def conj(n: Node, _: Builder) -> dict[str, Expr]:
     """Times one and minus one."""
     return {"output": conjugate(n.input)}

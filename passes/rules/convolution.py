@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import FLOATS, RawOp
 from lstm_lower.passes.formulas.sizes import Size, entries
@@ -77,7 +77,7 @@ class Conv3DBackpropInputV2(_ConvolutionGradient, input_sizes="5", filter="A R S
 
 
 @lowers(Conv2DBackpropInput, Conv3DBackpropInputV2)
-def convolution_backprop_input(n: Node) -> dict[str, Expr]:
+def convolution_backprop_input(n: Node, _: Builder) -> dict[str, Expr]:
     """A transposed convolution; the number of groups follows from the channels of image and filter."""
     check_float32(n, "out_backprop", std.ConvTranspose)
     sizes = _image_sizes(n)
@@ -109,7 +109,7 @@ class DepthwiseConv2dNativeBackpropInput(_DepthwiseGradient, input_sizes="4", fi
 
 
 @lowers(DepthwiseConv2dNativeBackpropInput)
-def depthwise_backprop_input(n: Node) -> dict[str, Expr]:
+def depthwise_backprop_input(n: Node, _: Builder) -> dict[str, Expr]:
     """A transposed convolution with a group for each channel of the image."""
     check_float32(n, "out_backprop", std.ConvTranspose)
     channels, multiplier = n.size("C"), n.size("M")
@@ -160,10 +160,10 @@ class Conv3DBackpropFilterV2(_ConvolutionGradient, input="N D H W C", filter_siz
 
 
 @lowers(Conv2DBackpropFilter, Conv3DBackpropFilterV2)
-def convolution_backprop_filter(n: Node) -> dict[str, Expr]:
+def convolution_backprop_filter(n: Node, _: Builder) -> dict[str, Expr]:
     """A convolution of [C, N, H, W] with [K, N, P, Q]; groups share out the axis that is summed over."""
     check_float32(n, "out_backprop", std.Conv)
-    *kernel, part, _ = _filter_sizes(n)
+    *kernel, part = _filter_sizes(n)[:-1]
     channels = n.size("C")
     if not isinstance(channels, int):
         raise n.unsupported("input", "a known number of channels", "an unknown one")
@@ -179,7 +179,7 @@ class DepthwiseConv2dNativeBackpropFilter(_DepthwiseGradient, input="N H W C", f
 
 
 @lowers(DepthwiseConv2dNativeBackpropFilter)
-def depthwise_backprop_filter(n: Node) -> dict[str, Expr]:
+def depthwise_backprop_filter(n: Node, _: Builder) -> dict[str, Expr]:
     """The same with a group for each channel of the image."""
     check_float32(n, "out_backprop", std.Conv)
     rows, columns, channels, multiplier = _filter_sizes(n)

@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from lstm_lower.dims import agree
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr, concat
+from lstm_lower.graph.builder import Builder, Expr, concat
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import ORDERED, RawOp, number, shape_of
 from lstm_lower.passes.formulas.indices import from_front
@@ -29,9 +29,8 @@ class Bucketize(RawOp):
 
 
 @lowers(Bucketize, repeatable=True)
-def bucketize(n: Node) -> dict[str, Expr]:
+def bucketize(n: Node, b: Builder) -> dict[str, Expr]:
     """Compared with each boundary, which are numbers of float32; NaN is above all."""
-    b = n.builder
     x = n.input if n.input.dtype == ir.DataType.DOUBLE else n.input.cast(ir.DataType.FLOAT)
     boundaries = b.constant(np.asarray(n.boundaries, np.float32), x.dtype)
     return {"output": _count(~(x.unsqueeze(-1) < boundaries))}
@@ -46,7 +45,7 @@ class UpperBound(RawOp, sorted_inputs="B N", values="B M", T=ORDERED):
 
 
 @lowers(LowerBound, UpperBound, repeatable=True)
-def bound(n: Node) -> dict[str, Expr]:
+def bound(n: Node, _: Builder) -> dict[str, Expr]:
     """Each value compared with its row."""
     row, value = computed(n.moved("sorted_inputs")).unsqueeze(1), computed(n.moved("values")).unsqueeze(2)
     return {"output": _count(row < value if n.op is LowerBound else ~(value < row))}
@@ -85,14 +84,13 @@ class Bincount(RawOp, size=""):
 
 
 @lowers(Bincount, repeatable=True)
-def bincount(n: Node) -> dict[str, Expr]:
+def bincount(n: Node, b: Builder) -> dict[str, Expr]:
     """Weights added at the place that each number says."""
     numbers = wide(n.arr).reshape(-1)
-    return {"bins": _added(n, numbers, n.weights, wide(n.moved("size")).reshape(1))}
+    return {"bins": _added(b, numbers, n.weights, wide(n.moved("size")).reshape(1))}
 
 
-def _added(n: Node, numbers: Expr, weights: Expr, size: Size) -> Expr:
-    b = n.builder
+def _added(b: Builder, numbers: Expr, weights: Expr, size: Size) -> Expr:
     values = _weights(weights, numbers.sizes())
     return add_rows(values.unsqueeze(1), from_front(numbers.minimum(b.sizes([size]))), size).reshape(-1)
 
@@ -110,12 +108,12 @@ class DenseBincount(RawOp, size=""):
 
 
 @lowers(DenseBincount, repeatable=True)
-def dense_bincount(n: Node) -> dict[str, Expr]:
+def dense_bincount(n: Node, b: Builder) -> dict[str, Expr]:
     """Rows count one behind the other, each with a place for what does not count."""
-    b, x = n.builder, wide(n.input)
+    x = wide(n.input)
     size = wide(n.moved("size")).reshape(1)
     if rank_of(n, "input", x) == 1:
-        output = _added(n, x, n.weights, size)
+        output = _added(b, x, n.weights, size)
     else:
         rows = x.size(0)
         numbers = from_front(x.minimum(size)) + (up_to(b, rows) * (size + 1)).unsqueeze(1)
@@ -138,9 +136,9 @@ class HistogramFixedWidth(RawOp, value_range="2", nbins=""):
 
 
 @lowers(HistogramFixedWidth, repeatable=True)
-def histogram_fixed_width(n: Node) -> dict[str, Expr]:
+def histogram_fixed_width(n: Node, b: Builder) -> dict[str, Expr]:
     """Distances from the range's start in its own dtype, over a part's width in float64, as TensorFlow's kernel."""
-    b, double = n.builder, ir.DataType.DOUBLE
+    double = ir.DataType.DOUBLE
     start, end = (n.value_range.slice(side, side + 1, axis=0) for side in (0, 1))
     bins = wide(n.nbins).reshape(1)
     beyond = n.values.reshape(-1).maximum(start) - start

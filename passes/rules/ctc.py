@@ -67,19 +67,18 @@ class CTCLossV2(CTCLoss):
 
 
 @lowers(CTCLoss, CTCLossV2)
-def ctc_loss(n: Node) -> dict[str, Expr]:
+def ctc_loss(n: Node, b: Builder) -> dict[str, Expr]:
     """Scores of all steps at once, two Scans over them, and from their results all gradients at once."""
-    b = n.builder
     blank = b.constant(0, INT64) if n.op is CTCLossV2 else b.sizes([n.size("C")]).reshape() - 1
-    paths = _paths(n, blank)
+    paths = _paths(n, b, blank)
     scores = b.op(std.LogSoftmax, n.inputs, axis=2)
     emissions = emissions_of(scores, paths)
     lengths = up_to_end(n.sequence_length.cast(INT64), n.size("T")).unsqueeze(1)
-    active = _step_numbers(n) < lengths.unsqueeze(0)
+    active = _step_numbers(n, b) < lengths.unsqueeze(0)
 
     alphas, shifts = forward(paths, emissions, active)
     total, final = total_of(paths, alphas, shifts)
-    betas = _backward(paths, emissions, final, _step_numbers(n) < (lengths - 1).unsqueeze(0))
+    betas = _backward(paths, emissions, final, _step_numbers(n, b) < (lengths - 1).unsqueeze(0))
     possible = total > LOG_ZERO / 2
     counted = lengths > 0
     if n.ignore_longer_outputs_than_inputs:
@@ -87,7 +86,7 @@ def ctc_loss(n: Node) -> dict[str, Expr]:
 
     # At each step the states share one probability, that of the labels; their scores are known up to a factor.
     occupation = b.where(possible, b.op(std.Softmax, alphas + betas, axis=2), 0)
-    occupied = _by_class(n, paths, occupation)
+    occupied = _by_class(n, b, paths, occupation)
     kept = active & counted.unsqueeze(0)
     gradient = b.where(kept, scores.exp() - occupied, 0)
     infinite = total.like(float("inf"))
@@ -121,13 +120,12 @@ def total_of(paths: Paths, alphas: Expr, shifts: Expr) -> tuple[Expr, Expr]:
     return shifts.sum(0) + (last + final).reduce(std.ReduceLogSumExp, 1), final
 
 
-def _step_numbers(n: Node) -> Expr:
+def _step_numbers(n: Node, b: Builder) -> Expr:
     """The number of each step, [T, 1, 1]."""
-    return up_to(n.builder, n.size("T")).unsqueeze(1, 2)
+    return up_to(b, n.size("T")).unsqueeze(1, 2)
 
 
-def _paths(n: Node, blank: Expr) -> Paths:
-    b = n.builder
+def _paths(n: Node, b: Builder, blank: Expr) -> Paths:
     rows = n.labels_indices.slice(0, 1, axis=1)
     values = n.labels_values.cast(INT64).unsqueeze(1)
     batch = b.sizes([n.size("B")])
@@ -135,7 +133,7 @@ def _paths(n: Node, blank: Expr) -> Paths:
     member = rows.equals(numbers)
     if n.op is not CTCLossV2:
         values = _ended(values, values < blank, member)
-    kept = _kept(n, rows, values, blank)
+    kept = _kept(n, b, rows, values, blank)
     if kept is not None:
         member = member & kept
     member = member.cast(INT64)
@@ -196,9 +194,8 @@ def _ended(values: Expr, inside: Expr, member: Expr) -> Expr:
     return b.where(inside & (before.sum(1, keepdims=True) > 0), -1, values)
 
 
-def _kept(n: Node, rows: Expr, values: Expr, blank: Expr) -> Expr | None:
+def _kept(n: Node, b: Builder, rows: Expr, values: Expr, blank: Expr) -> Expr | None:
     """Which labels count [N, 1], or `None` when all do."""
-    b = n.builder
     kept = None if n.op is CTCLossV2 else values < blank
     if n.preprocess_collapse_repeated:
         # -1 is the row and the class of no label, in front of the first.
@@ -280,9 +277,8 @@ def _backward(paths: Paths, emissions: Expr, final: Expr, before_last: Expr) -> 
     return betas
 
 
-def _by_class(n: Node, paths: Paths, occupation: Expr) -> Expr:
+def _by_class(n: Node, b: Builder, paths: Paths, occupation: Expr) -> Expr:
     """Sums what the states of each class have [T, B, C], as a product with the table of which state is which class."""
-    b = n.builder
     numbers = up_to(b, n.size("C"))
     table = paths.classes.unsqueeze(2).equals(numbers).cast(occupation.dtype)
     return (occupation.transpose(1, 0, 2) @ table).transpose(1, 0, 2)

@@ -47,7 +47,7 @@ class Network:
     running: Expr | None
 
     @classmethod
-    def of(cls, n: Node) -> Network:
+    def of(cls, n: Node, b: Builder) -> Network:
         """Reads a node.
 
         Raises:
@@ -59,14 +59,14 @@ class Network:
             unknown = [text for symbol, text in sizes.items() if not isinstance(n.call.sizes.get(symbol), int)]
             raise n.unsupported("params", "sizes known before the run, for its layout", f"unknown {unknown[0]}")
         lengths, x = n.get("sequence_lengths", None), major(n, n.input)
-        full = lengths is None or all_full(n.value("sequence_lengths"), n.call.sizes.get("T"), n.builder.facts)
+        full = lengths is None or all_full(n.value("sequence_lengths"), n.call.sizes.get("T"), b.facts)
         running = None if full else running_steps(lengths, n.size("T"))
-        return cls(n, layout, x if running is None else n.builder.where(running, x, 0), running)
+        return cls(n, layout, x if running is None else b.where(running, x, 0), running)
 
     @property
     def builder(self) -> Builder:
         """Where nodes go."""
-        return self.n.builder
+        return self.x.builder
 
     def states(self, operand: str) -> list[Expr]:
         """The pseudo-layers' rows of a state `[K, B, .]`."""
@@ -120,14 +120,14 @@ def stack(rows: list[Expr]) -> Expr:
 
 
 @lowers(CudnnRNN, CudnnRNNV2, CudnnRNNV3)
-def cudnn_rnn(n: Node) -> dict[str, Expr]:
+def cudnn_rnn(n: Node, b: Builder) -> dict[str, Expr]:
     """All layers one after the other; reserve_space is the dropout masks between them."""
-    b, network = n.builder, Network.of(n)
+    network = Network.of(n, b)
     dtype = n.call.types["T"] or n.input.dtype
     drops = n.is_training and n.dropout > 0 and network.layout.num_layers > 1
     if not drops and standard_operators_suffice(n, network.layout):
-        return standard_inference(n, network)
-    reserve_space = draw_masks(n, network.layout, network.x).cast(dtype) if drops else b.fill(0, [0], dtype)
+        return standard_inference(n, b, network)
+    reserve_space = draw_masks(n, b, network.layout, network.x).cast(dtype) if drops else b.fill(0, [0], dtype)
     # Read back from reserve_space, as backward does, so that both compute the very same.
     masks = read_masks(reserve_space.cast(n.input.dtype), network.layout, network.x) if drops else []
     _, results, output = network.forward(masks)
@@ -148,7 +148,7 @@ def standard_operators_suffice(n: Node, layout: ParamsLayout) -> bool:
     return n.standard_rnn and known and not training
 
 
-def standard_inference(n: Node, network: Network) -> dict[str, Expr]:
+def standard_inference(n: Node, b: Builder, network: Network) -> dict[str, Expr]:
     """One LSTM, GRU or RNN node per layer; see `standard_rnn`."""
     layout, count = network.layout, network.layout.directions
     lengths = None if network.running is None else clamped_lengths(n)
@@ -175,14 +175,14 @@ def standard_inference(n: Node, network: Network) -> dict[str, Expr]:
     return {
         "output": major(n, x),
         "output_h": major(n, concat([result.h for result in results], 0)),
-        "output_c": major(n, concat(cells, 0)) if cells else n.builder.constant(0, n.input.dtype),
+        "output_c": major(n, concat(cells, 0)) if cells else b.constant(0, n.input.dtype),
     }
 
 
 @lowers(CudnnRNNBackprop, CudnnRNNBackpropV2, CudnnRNNBackpropV3)
-def cudnn_rnn_backprop(n: Node) -> dict[str, Expr]:
+def cudnn_rnn_backprop(n: Node, b: Builder) -> dict[str, Expr]:
     """Reverse mode of `cudnn_rnn`, from the top layer down."""
-    network = Network.of(n)
+    network = Network.of(n, b)
     layout = network.layout
     masks = []
     if n.dropout > 0 and layout.num_layers > 1:
@@ -206,7 +206,7 @@ def cudnn_rnn_backprop(n: Node) -> dict[str, Expr]:
     return {
         "input_backprop": major(n, dy),
         "input_h_backprop": major(n, stack([grad.h0 for grad in grads])),
-        "input_c_backprop": major(n, stack(cells)) if cells else n.builder.zeros_like(n.input_c),
+        "input_c_backprop": major(n, stack(cells)) if cells else b.zeros_like(n.input_c),
         "params_backprop": concat([part.reshape(-1) for part in weights], 0),
     }
 

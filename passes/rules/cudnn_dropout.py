@@ -9,7 +9,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr, concat
+from lstm_lower.graph.builder import Builder, Expr, concat
 from lstm_lower.layouts import ParamsLayout
 from lstm_lower.passes.rules.registry import Node
 
@@ -19,9 +19,9 @@ def mask_sizes(layout: ParamsLayout, x: Expr) -> list[int | Expr]:
     return [x.size(0), x.size(1), layout.output_size]
 
 
-def draw_masks(n: Node, layout: ParamsLayout, x: Expr) -> Expr:
+def draw_masks(n: Node, b: Builder, layout: ParamsLayout, x: Expr) -> Expr:
     """Scaled masks of all layer boundaries, flat: boundary, time, batch, direction times units."""
-    b, sizes = n.builder, mask_sizes(layout, x)
+    sizes = mask_sizes(layout, x)
     if n.dropout == 1:
         return b.fill(0, [layout.num_layers - 1, *sizes], x.dtype).reshape(-1)
     # ONNX's own generators end with opset 21 in onnxruntime; Dropout draws in all of them. It draws on data of the run,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lstm_lower.graph.builder import Expr, concat
+from lstm_lower.graph.builder import Builder, Expr, concat
 from lstm_lower.layouts import Block, ParamsLayout
 from lstm_lower.ops.cudnn_params import (
     CudnnRNNCanonicalToParams,
@@ -29,13 +29,13 @@ def known_layout(n: Node) -> ParamsLayout:
 
 
 @lowers(CudnnRNNParamsSize)
-def params_size(n: Node) -> dict[str, Expr]:
+def params_size(n: Node, b: Builder) -> dict[str, Expr]:
     """The size is known."""
-    return {"params_size": n.builder.constant([known_layout(n).size], n.S)}
+    return {"params_size": b.constant([known_layout(n).size], n.S)}
 
 
 @lowers(CudnnRNNParamsToCanonical, CudnnRNNParamsToCanonicalV2)
-def params_to_canonical(n: Node) -> dict[str, list[Expr]]:
+def params_to_canonical(n: Node, b: Builder) -> dict[str, list[Expr]]:
     """One slice per part."""
     layout = known_layout(n)
     parts = {"weights": layout.canonical_weights(), "biases": layout.canonical_biases()}
@@ -43,7 +43,7 @@ def params_to_canonical(n: Node) -> dict[str, list[Expr]]:
         name: [
             n.params.slice(block.offset, block.end, axis=0).reshape(*block.shape)
             if block.size
-            else n.builder.fill(0, block.shape, n.params.dtype)
+            else b.fill(0, block.shape, n.params.dtype)
             for block in blocks
         ]
         for name, blocks in parts.items()
@@ -51,7 +51,7 @@ def params_to_canonical(n: Node) -> dict[str, list[Expr]]:
 
 
 @lowers(CudnnRNNCanonicalToParams, CudnnRNNCanonicalToParamsV2)
-def canonical_to_params(n: Node) -> dict[str, Expr]:
+def canonical_to_params(n: Node, _: Builder) -> dict[str, Expr]:
     """All parts end to end."""
     layout = known_layout(n)
 

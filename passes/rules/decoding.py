@@ -8,7 +8,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr, concat
+from lstm_lower.graph.builder import Builder, Expr, concat
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import NUMBERS, RawOp
 from lstm_lower.passes.formulas.kernels import computed
@@ -37,13 +37,13 @@ class CTCGreedyDecoder(RawOp, inputs="T B C", sequence_length="B"):
 
 
 @lowers(CTCGreedyDecoder, repeatable=True)
-def ctc_greedy_decoder(n: Node) -> dict[str, Expr]:
+def ctc_greedy_decoder(n: Node, b: Builder) -> dict[str, Expr]:
     """All steps at once; the place of a label in its row is the number of labels before it."""
-    b, batch = n.builder, _size(n, "B")
-    steps = up_to(b, _size(n, "T")).unsqueeze(1)
+    batch = _size(n, b, "B")
+    steps = up_to(b, _size(n, b, "T")).unsqueeze(1)
     active = steps < n.sequence_length.cast(_INT64).unsqueeze(0)
     best = b.op(std.ArgMax, n.inputs, axis=2, keepdims=0)
-    blank = _size(n, "C").reshape() + n.blank_index if n.blank_index < 0 else b.constant(n.blank_index, _INT64)
+    blank = _size(n, b, "C").reshape() + n.blank_index if n.blank_index < 0 else b.constant(n.blank_index, _INT64)
     kept = active & ~best.equals(blank)
     if n.merge_repeated:
         # No class is -1, which stands before the first step.
@@ -88,17 +88,17 @@ class EditDistance(
 
 
 @lowers(EditDistance, repeatable=True)
-def edit_distance(n: Node) -> dict[str, Expr]:
+def edit_distance(n: Node, b: Builder) -> dict[str, Expr]:
     """The table of distances between beginnings, one diagonal of all tables at a time.
 
     On diagonal d stand the distances between the first d - j elements of the hypothesis and the first j of the truth.
     Source: Wagner and Fischer, The String-to-String Correction Problem, 1974.
     """
-    b, rank = n.builder, ranked(n, "truth_indices", "truth_shape").size(1)
+    rank = ranked(n, b, "truth_indices", "truth_shape").size(1)
     assert isinstance(rank, int)
     leading = n.hypothesis_shape.maximum(n.truth_shape).slice(0, rank - 1, axis=0)
-    hypothesis, length = _sequences(n, "hypothesis", leading, before=0)
-    truth, size = _sequences(n, "truth", leading, before=1)
+    hypothesis, length = _sequences(n, b, "hypothesis", leading, before=0)
+    truth, size = _sequences(n, b, "truth", leading, before=1)
     longest = b.op(std.Shape, hypothesis).slice(1, 2, axis=0) - 1
     width = b.op(std.Shape, truth).slice(1, 2, axis=0)
     numbers, ends = up_to(b, width), length + size
@@ -125,9 +125,9 @@ def edit_distance(n: Node) -> dict[str, Expr]:
     return {"output": reshape_to(distance, leading)}
 
 
-def _sequences(n: Node, side: str, leading: Expr, *, before: int) -> tuple[Expr, Expr]:
+def _sequences(n: Node, b: Builder, side: str, leading: Expr, *, before: int) -> tuple[Expr, Expr]:
     """Sequences [count, longest + 1] and their lengths [count]; `before` places are left free at their beginnings."""
-    b, places = n.builder, ranked(n, f"{side}_indices", f"{side}_shape")
+    places = ranked(n, b, f"{side}_indices", f"{side}_shape")
     values, rank = computed(n.moved(f"{side}_values")), places.size(1)
     assert isinstance(rank, int)
     count = b.op(std.ReduceProd, leading, keepdims=1)
@@ -141,6 +141,6 @@ def _sequences(n: Node, side: str, leading: Expr, *, before: int) -> tuple[Expr,
     return reshape_to(flat, concat([count, width], 0)), lengths
 
 
-def _size(n: Node, symbol: str) -> Expr:
+def _size(n: Node, b: Builder, symbol: str) -> Expr:
     """A size of the node as a vector of one."""
-    return n.builder.sizes([n.size(symbol)])
+    return b.sizes([n.size(symbol)])

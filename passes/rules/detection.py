@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from lstm_lower.dims import Dim
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import RawOp, number
 from lstm_lower.passes.formulas.rows import INT64
@@ -72,9 +72,9 @@ class NonMaxSuppressionV5(_Chosen, iou_threshold="", soft_nms_sigma=""):
     NonMaxSuppressionV5,
     repeatable=True,
 )
-def non_max_suppression(n: Node) -> dict[str, Expr]:
+def non_max_suppression(n: Node, b: Builder) -> dict[str, Expr]:
     """ONNX's operator for one image and one class, of whose places the box is the last number."""
-    b, scores = n.builder, n.scores
+    scores = n.scores
     if n.op is NonMaxSuppressionV5 and n.fixed("soft_nms_sigma") != 0:
         raise n.unsupported("soft_nms_sigma", "0", f"{float(n.fixed('soft_nms_sigma'))}")
     most, least = wide(n.max_output_size).reshape(1), float(np.finfo(np.float32).min)
@@ -114,9 +114,8 @@ class _Axis:
         return places.cast(INT64).maximum(0).minimum(self.last)
 
 
-def _cut(n: Node, image: Expr, rows: Expr, columns: Expr) -> Expr:
+def _cut(n: Node, b: Builder, image: Expr, rows: Expr, columns: Expr) -> Expr:
     """Pixels of the images, or means of the four around a place, by their distances."""
-    b = n.builder
     y, x = _Axis(image, n.boxes, rows, 1), _Axis(image, n.boxes, columns, 2)
     width, channels = (b.sizes([image.size(axis)]) for axis in (2, 3))
     flat = b.op(std.Reshape, image, b.concat([b.ints(-1), channels], 0))
@@ -156,14 +155,14 @@ class CropAndResize(RawOp, image="B H W C", boxes="N 4", box_ind="N", crop_size=
 
 
 @lowers(CropAndResize, repeatable=True)
-def crop_and_resize(n: Node) -> dict[str, Expr]:
+def crop_and_resize(n: Node, b: Builder) -> dict[str, Expr]:
     """Cut out in float32."""
     sizes = [wide(n.crop_size).take(at) for at in (0, 1)]
-    return {"crops": _cut(n, n.image.cast(_FLOAT), *sizes)}
+    return {"crops": _cut(n, b, n.image.cast(_FLOAT), *sizes)}
 
 
-def _made(n: Node) -> list[Expr]:
-    return [n.builder.sizes([n.grads.size(axis)]).reshape() for axis in (1, 2)]
+def _made(n: Node, b: Builder) -> list[Expr]:
+    return [b.sizes([n.grads.size(axis)]).reshape() for axis in (1, 2)]
 
 
 class CropAndResizeGradImage(
@@ -173,13 +172,12 @@ class CropAndResizeGradImage(
 
 
 @lowers(CropAndResizeGradImage, repeatable=True)
-def crop_and_resize_grad_image(n: Node) -> dict[str, Expr]:
+def crop_and_resize_grad_image(n: Node, b: Builder) -> dict[str, Expr]:
     """Each pixel's gradient, shared out among those that it was made from."""
-    b = n.builder
     image = b.fill(0, wide(n.image_size), _FLOAT)
     channels = n.grads.shape
     image = b.set_shape(image, [None, None, None, None if channels is None else channels[3]])
-    return {"output": pullback(b, [_cut(n, image, *_made(n))], [image], [n.grads])[0].cast(n.T)}
+    return {"output": pullback(b, [_cut(n, b, image, *_made(n, b))], [image], [n.grads])[0].cast(n.T)}
 
 
 class CropAndResizeGradBoxes(RawOp, grads="N P Q C", image="B H W C", boxes="N 4", box_ind="N"):
@@ -187,9 +185,9 @@ class CropAndResizeGradBoxes(RawOp, grads="N P Q C", image="B H W C", boxes="N 4
 
 
 @lowers(CropAndResizeGradBoxes, repeatable=True)
-def crop_and_resize_grad_boxes(n: Node) -> dict[str, Expr]:
+def crop_and_resize_grad_boxes(n: Node, b: Builder) -> dict[str, Expr]:
     """How what is cut out changes as its places move."""
-    return {"output": pullback(n.builder, [_cut(n, n.image.cast(_FLOAT), *_made(n))], [n.boxes], [n.grads])[0]}
+    return {"output": pullback(b, [_cut(n, b, n.image.cast(_FLOAT), *_made(n, b))], [n.boxes], [n.grads])[0]}
 
 
 _HALVES = ("float16", "float32")

@@ -15,7 +15,7 @@ from typing import Any
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr, concat
+from lstm_lower.graph.builder import Builder, Expr, concat
 from lstm_lower.graph.form import node_label
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import RawOp, number
@@ -40,18 +40,24 @@ _LEAST = 1e-37
 
 
 def drawn(
-    n: Node, sizes: Expr, dtype: ir.DataType, op: type[std.Random] = std.RandomUniformLike, *, stream: str = ""
+    n: Node,
+    b: Builder,
+    sizes: Expr,
+    dtype: ir.DataType,
+    op: type[std.Random] = std.RandomUniformLike,
+    *,
+    stream: str = "",
 ) -> Expr:
     """New numbers of float32 or float64.
 
     Args:
         n: the node.
+        b: where nodes go.
         sizes: their shape, an int64 vector.
         dtype: float32 or float64.
         op: which of ONNX's generators.
         stream: tells several generators of a node apart.
     """
-    b = n.builder
     if b.opset >= 22 and not has_kernel(op.op_type, 22):
         raise n.unsupported("the node", "opset 21 or older (onnxruntime runs no newer form of it)", b.opset)
     seeds = (n.seed, n.seed2)
@@ -80,10 +86,10 @@ class RandomUniform(Drawing):
 
 
 @lowers(RandomUniform)
-def uniform(n: Node) -> dict[str, Expr]:
+def uniform(n: Node, b: Builder) -> dict[str, Expr]:
     """Halves without the bits that could round them to 1."""
     dtype = n.call.attributes["dtype"]
-    numbers = drawn(n, n.shape.cast(INT64), _precise(dtype))
+    numbers = drawn(n, b, n.shape.cast(INT64), _precise(dtype))
     if dtype in _BITS:
         parts = 2.0 ** _BITS[dtype]
         numbers = (numbers * parts).floor() * (1 / parts)
@@ -95,10 +101,10 @@ class RandomStandardNormal(RandomUniform):
 
 
 @lowers(RandomStandardNormal)
-def normal(n: Node) -> dict[str, Expr]:
+def normal(n: Node, b: Builder) -> dict[str, Expr]:
     """A RandomNormalLike."""
     dtype = n.call.attributes["dtype"]
-    return {"output": drawn(n, n.shape.cast(INT64), _precise(dtype), std.RandomNormalLike).cast(dtype)}
+    return {"output": drawn(n, b, n.shape.cast(INT64), _precise(dtype), std.RandomNormalLike).cast(dtype)}
 
 
 class TruncatedNormal(RandomUniform):
@@ -106,11 +112,11 @@ class TruncatedNormal(RandomUniform):
 
 
 @lowers(TruncatedNormal)
-def truncated_normal(n: Node) -> dict[str, Expr]:
+def truncated_normal(n: Node, b: Builder) -> dict[str, Expr]:
     """The first of several attempts that lies within."""
-    b, dtype = n.builder, n.call.attributes["dtype"]
+    dtype = n.call.attributes["dtype"]
     sizes = concat([b.ints(_ATTEMPTS), n.shape.cast(INT64)], 0)
-    numbers = drawn(n, sizes, _precise(dtype), std.RandomNormalLike)
+    numbers = drawn(n, b, sizes, _precise(dtype), std.RandomNormalLike)
     chosen = _first(numbers, numbers.abs() < 2.0)
     return {"output": chosen.minimum(2.0).maximum(-2.0).cast(dtype)}
 
@@ -127,26 +133,25 @@ class RandomGamma(Drawing):
 
 
 @lowers(RandomGamma)
-def gamma(n: Node) -> dict[str, Expr]:
+def gamma(n: Node, b: Builder) -> dict[str, Expr]:
     """Marsaglia and Tsang, 2000: cubes of normal numbers, of which at least 19 of 20 are accepted.
 
     Below 1 the parameter is raised by 1, and the number multiplied by a power of a uniform one.
     """
-    b = n.builder
     dtype = n.moved("alpha").dtype
     alpha = n.alpha if n.alpha.dtype == DOUBLE else n.alpha.cast(FLOAT)
     sizes = concat([n.shape.cast(INT64), alpha.sizes()], 0)
     every = concat([b.ints(_ATTEMPTS), sizes], 0)
     raised = b.where(alpha < 1.0, alpha + 1.0, alpha)
     d = raised - 1 / 3
-    x = drawn(n, every, alpha.dtype, std.RandomNormalLike)
+    x = drawn(n, b, every, alpha.dtype, std.RandomNormalLike)
     cube = x / (d * 9.0).sqrt() + 1.0
     v = cube * cube * cube
-    uniform_numbers = drawn(n, every, alpha.dtype, stream="accepted").maximum(_LEAST)
+    uniform_numbers = drawn(n, b, every, alpha.dtype, stream="accepted").maximum(_LEAST)
     log_v = v.maximum(_LEAST).log()
     accepted = (v > 0.0) & (uniform_numbers.log() < x * x * 0.5 + d - d * v + d * log_v)
     numbers = _first(v, accepted) * d
-    power = drawn(n, sizes, alpha.dtype, stream="below").maximum(_LEAST).log() / alpha
+    power = drawn(n, b, sizes, alpha.dtype, stream="below").maximum(_LEAST).log() / alpha
     return {"output": b.where(alpha < 1.0, numbers * power.exp(), numbers).cast(dtype)}
 
 
@@ -162,11 +167,11 @@ class RandomUniformInt(Drawing, minval="", maxval=""):
 
 
 @lowers(RandomUniformInt)
-def integers(n: Node) -> dict[str, Expr]:
+def integers(n: Node, b: Builder) -> dict[str, Expr]:
     """Whole numbers counted from the lower bound."""
     low = n.minval.cast(INT64)
     count = n.maxval.cast(INT64) - low
-    fractions = drawn(n, n.shape.cast(INT64), DOUBLE)
+    fractions = drawn(n, b, n.shape.cast(INT64), DOUBLE)
     return {"output": (low + places(fractions, count)).cast(n.minval.dtype)}
 
 
@@ -186,11 +191,11 @@ class RandomShuffle(Drawing):
 
 
 @lowers(RandomShuffle)
-def shuffle(n: Node) -> dict[str, Expr]:
+def shuffle(n: Node, b: Builder) -> dict[str, Expr]:
     """Rows in the order of as many random numbers."""
-    b, value = n.builder, n.moved("value")
+    value = n.moved("value")
     count = b.sizes([value.size(0)])
-    _, order = b.ops(std.TopK, drawn(n, count, DOUBLE), count, outputs=2, axis=0)
+    _, order = b.ops(std.TopK, drawn(n, b, count, DOUBLE), count, outputs=2, axis=0)
     return {"output": value.take(order)}
 
 
@@ -199,10 +204,10 @@ class Multinomial(Drawing, logits="B C", num_samples=""):
 
 
 @lowers(Multinomial)
-def multinomial(n: Node) -> dict[str, Expr]:
+def multinomial(n: Node, b: Builder) -> dict[str, Expr]:
     """A fraction for each sample, looked up in the row's cumulative probabilities."""
-    sizes = n.builder.sizes([n.logits.size(0), n.num_samples.cast(INT64).reshape(1)])
-    return {"output": sampled(n.logits, drawn(n, sizes, DOUBLE)).cast(n.call.attributes["output_dtype"])}
+    sizes = b.sizes([n.logits.size(0), n.num_samples.cast(INT64).reshape(1)])
+    return {"output": sampled(n.logits, drawn(n, b, sizes, DOUBLE)).cast(n.call.attributes["output_dtype"])}
 
 
 def sampled(logits: Expr, fractions: Expr) -> Expr:

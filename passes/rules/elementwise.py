@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import COMPUTED, FLOATS, Binary, RawOp, broadcast
 from lstm_lower.passes.formulas.elementary import expm1_of, log1p_of, sum_of_squares
@@ -20,7 +20,7 @@ class L2Loss(RawOp):
 
 
 @lowers(L2Loss)
-def l2_loss(n: Node) -> dict[str, Expr]:
+def l2_loss(n: Node, _: Builder) -> dict[str, Expr]:
     """Half the sum of squares."""
     return {"output": sum_of_squares(n.t) * 0.5}
 
@@ -30,7 +30,7 @@ class Log1p(RawOp, T=FLOATS):
 
 
 @lowers(Log1p)
-def log1p(n: Node) -> dict[str, Expr]:
+def log1p(n: Node, _: Builder) -> dict[str, Expr]:
     """log(1 + x), accurate also where x is close to 0."""
     return {"y": log1p_of(n.x)}
 
@@ -40,7 +40,7 @@ class Expm1(RawOp, T=FLOATS):
 
 
 @lowers(Expm1)
-def expm1(n: Node) -> dict[str, Expr]:
+def expm1(n: Node, _: Builder) -> dict[str, Expr]:
     """exp(x) - 1, accurate also where x is close to 0."""
     return {"y": expm1_of(n.x)}
 
@@ -50,7 +50,7 @@ class Inv(RawOp, T=FLOATS):
 
 
 @lowers(Inv)
-def inv(n: Node) -> dict[str, Expr]:
+def inv(n: Node, _: Builder) -> dict[str, Expr]:
     """1 / x."""
     return {"y": 1 / n.x}
 
@@ -60,7 +60,7 @@ class Snapshot(RawOp):
 
 
 @lowers(Snapshot)
-def snapshot(n: Node) -> dict[str, Expr]:
+def snapshot(n: Node, _: Builder) -> dict[str, Expr]:
     """The input."""
     return {"output": n.input}
 
@@ -75,7 +75,7 @@ class Xdivy(Binary, T=FLOATS):
 
 
 @lowers(Xdivy)
-def xdivy(n: Node) -> dict[str, Expr]:
+def xdivy(n: Node, _: Builder) -> dict[str, Expr]:
     """The quotient, and 0 where x is 0."""
     return _unless_zero(n.x, n.x / n.y)
 
@@ -85,7 +85,7 @@ class Xlogy(Binary, T=FLOATS):
 
 
 @lowers(Xlogy)
-def xlogy(n: Node) -> dict[str, Expr]:
+def xlogy(n: Node, _: Builder) -> dict[str, Expr]:
     """The product of x and log(y), and 0 where x is 0."""
     return _unless_zero(n.x, n.x * n.y.log())
 
@@ -95,7 +95,7 @@ class Xlog1py(Binary, T=FLOATS):
 
 
 @lowers(Xlog1py)
-def xlog1py(n: Node) -> dict[str, Expr]:
+def xlog1py(n: Node, _: Builder) -> dict[str, Expr]:
     """The product of x and log(1 + y), and 0 where x is 0."""
     return _unless_zero(n.x, n.x * log1p_of(n.y))
 
@@ -105,7 +105,7 @@ class MulNoNan(Binary, T=FLOATS):
 
 
 @lowers(MulNoNan)
-def mul_no_nan(n: Node) -> dict[str, Expr]:
+def mul_no_nan(n: Node, _: Builder) -> dict[str, Expr]:
     """The product, and 0 where y is 0."""
     return _unless_zero(n.y, n.x * n.y)
 
@@ -119,7 +119,7 @@ class Mod(TruncateMod):
 
 
 @lowers(TruncateMod, Mod)
-def truncate_mod(n: Node) -> dict[str, Expr]:
+def truncate_mod(n: Node, _: Builder) -> dict[str, Expr]:
     """C's remainder."""
     return {"z": _truncated(n)}
 
@@ -134,9 +134,8 @@ class FloorMod(Binary, T=COMPUTED):
 
 
 @lowers(FloorMod)
-def floor_mod(n: Node) -> dict[str, Expr]:
+def floor_mod(n: Node, b: Builder) -> dict[str, Expr]:
     """C's remainder, moved to y's side of 0; on integers ONNX's remainder has y's sign already."""
-    b = n.builder
     if n.x.dtype in _INTEGERS:
         return {"z": n.x % n.y}
     remainder = _truncated(n)
@@ -149,7 +148,7 @@ class FloorDiv(Binary, T=COMPUTED):
 
 
 @lowers(FloorDiv)
-def floor_div(n: Node) -> dict[str, Expr]:
+def floor_div(n: Node, _: Builder) -> dict[str, Expr]:
     """The quotient, rounded down; on integers ONNX's quotient is exact once the remainder is taken off."""
     if n.x.dtype in _INTEGERS:
         return {"z": (n.x - n.x % n.y) / n.y}
@@ -166,7 +165,7 @@ class SelectV2(RawOp):
 
 
 @lowers(SelectV2)
-def select_v2(n: Node) -> dict[str, Expr]:
+def select_v2(n: Node, _: Builder) -> dict[str, Expr]:
     """A Where: a sum of masked operands, as tf2onnx has it, would carry over NaN from the masked one."""
     return {"output": _choice(n.condition, n.t, n.e)}
 
@@ -202,7 +201,7 @@ class Select(RawOp, x="*S", y="*S"):
 
 
 @lowers(Select)
-def select(n: Node) -> dict[str, Expr]:
+def select(n: Node, b: Builder) -> dict[str, Expr]:
     """The same; axes of size 1 behind a vector let it choose rows."""
     condition = n.condition
     if condition.shape is None:
@@ -211,4 +210,4 @@ def select(n: Node) -> dict[str, Expr]:
         condition = _rows(condition, n.x)
     output = _choice(condition, n.x, n.y)
     # Its rows are as many as the condition's entries, which need not be known to be equal.
-    return {"output": output if n.x.shape is None else n.builder.set_shape(output, n.x.shape)}
+    return {"output": output if n.x.shape is None else b.set_shape(output, n.x.shape)}

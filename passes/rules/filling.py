@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr, Scalar, concat
+from lstm_lower.graph.builder import Builder, Expr, Scalar, concat
 from lstm_lower.graph.values import Dim, broadcast
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import RawOp, number
@@ -41,7 +41,7 @@ class Fill(RawOp, dims="R", value=""):
 
 
 @lowers(Fill)
-def fill(n: Node) -> dict[str, Expr]:
+def fill(n: Node, _: Builder) -> dict[str, Expr]:
     """One number where it is known."""
     known, value = n.constant("value"), n.moved("value")
     if known is None:
@@ -58,9 +58,9 @@ class OnesLike(RawOp):
 
 
 @lowers(ZerosLike, OnesLike, repeatable=True)
-def like(n: Node) -> dict[str, Expr]:
+def like(n: Node, b: Builder) -> dict[str, Expr]:
     """Filled in the shape of x."""
-    b, x, value = n.builder, n.moved("x"), 1 if n.op is OnesLike else 0
+    x, value = n.moved("x"), 1 if n.op is OnesLike else 0
     known = [size for size in x.shape or () if isinstance(size, int)]
     sizes = b.ints(*known) if x.shape is not None and len(known) == len(x.shape) else x.sizes()
     return {"y": full(sizes, value, x.dtype)}
@@ -71,7 +71,7 @@ class Empty(RawOp, shape="R"):
 
 
 @lowers(Empty, repeatable=True)
-def empty(n: Node) -> dict[str, Expr]:
+def empty(n: Node, _: Builder) -> dict[str, Expr]:
     """Zeros, whether they are asked for or not."""
     return {"output": full(n.shape, 0, n.call.attributes["dtype"])}
 
@@ -81,7 +81,7 @@ class BroadcastTo(RawOp, shape="R"):
 
 
 @lowers(BroadcastTo, repeatable=True)
-def broadcast_to(n: Node) -> dict[str, Expr]:
+def broadcast_to(n: Node, _: Builder) -> dict[str, Expr]:
     """An Expand."""
     return {"output": expanded(n.moved("input"), n.shape)}
 
@@ -91,9 +91,8 @@ class BroadcastArgs(RawOp, s0="P", s1="Q"):
 
 
 @lowers(BroadcastArgs)
-def broadcast_args(n: Node) -> dict[str, Expr]:
+def broadcast_args(n: Node, b: Builder) -> dict[str, Expr]:
     """Ones in front of the shorter shape; then of two sizes the one that is not 1."""
-    b = n.builder
     known = broadcast(n.s0.entries, n.s1.entries)
     if known is not None and all(isinstance(size, int) for size in known):
         return {"r0": b.constant(list(known), n.s0.dtype)}
@@ -118,6 +117,6 @@ class Range(RawOp, start="", limit="", delta=""):
 
 
 @lowers(Range, repeatable=True)
-def range_(n: Node) -> dict[str, Expr]:
+def range_(n: Node, b: Builder) -> dict[str, Expr]:
     """A Range."""
-    return {"output": n.builder.op(std.Range, *[computed(n.moved(name)) for name in ("start", "limit", "delta")])}
+    return {"output": b.op(std.Range, *[computed(n.moved(name)) for name in ("start", "limit", "delta")])}

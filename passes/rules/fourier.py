@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from lstm_lower.graph.builder import Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import RawOp, numbers, shape_of
 from lstm_lower.passes.formulas.complex_numbers import of_parts, parts_of
@@ -68,10 +68,10 @@ class IFFT3D(FFT3D):
 
 
 @lowers(FFT, IFFT, FFT2D, IFFT2D, FFT3D, IFFT3D, repeatable=True)
-def transform(n: Node) -> dict[str, Expr]:
+def transform(n: Node, b: Builder) -> dict[str, Expr]:
     """Axis by axis."""
     x = parts_of(n.input)
-    for axis in _axes(n):
+    for axis in _axes(n, b):
         x = transformed(x, axis, inverse=n.op.inverse)
     return {"output": of_parts(x)}
 
@@ -107,9 +107,9 @@ class RFFT3D(RealTransform):
 
 
 @lowers(RFFT, RFFT2D, RFFT3D, repeatable=True)
-def real_transform(n: Node) -> dict[str, Expr]:
+def real_transform(n: Node, b: Builder) -> dict[str, Expr]:
     """Of real numbers along the last axis, then of complex ones along the others."""
-    x, (*axes, last), lengths = n.input.unsqueeze(-1), _axes(n), _lengths(n)
+    x, (*axes, last), lengths = n.input.unsqueeze(-1), _axes(n, b), _lengths(n)
     x = transformed(x, last, lengths[-1], onesided=True)
     for axis, length in zip(axes, lengths, strict=False):
         x = transformed(x, axis, length)
@@ -139,17 +139,17 @@ class IRFFT3D(_InverseRealTransform):
 
 
 @lowers(IRFFT, IRFFT2D, IRFFT3D, repeatable=True)
-def inverse_real_transform(n: Node) -> dict[str, Expr]:
+def inverse_real_transform(n: Node, b: Builder) -> dict[str, Expr]:
     """The other axes first."""
-    x, (*axes, last), lengths = parts_of(n.input), _axes(n), _lengths(n)
+    x, (*axes, last), lengths = parts_of(n.input), _axes(n, b), _lengths(n)
     for axis, length in zip(axes, lengths, strict=False):
         x = transformed(x, axis, length, inverse=True)
     return {"output": transformed(x, last, lengths[-1], inverse=True, onesided=True).squeeze(-1)}
 
 
-def _axes(n: Node) -> list[int]:
-    if n.builder.opset < 17:
-        raise n.unsupported("the model", "opset 17 or newer, where ONNX has it", f"opset {n.builder.opset}")
+def _axes(n: Node, b: Builder) -> list[int]:
+    if b.opset < 17:
+        raise n.unsupported("the model", "opset 17 or newer, where ONNX has it", f"opset {b.opset}")
     if n.input.shape is None:
         raise n.unsupported("input", "a known rank", "an unknown one")
     rank = len(n.input.shape)

@@ -6,7 +6,7 @@ import numpy as np
 
 from lstm_lower.dims import agree
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr, concat
+from lstm_lower.graph.builder import Builder, Expr, concat
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import NUMBERS, ORDERED, RawOp, count_axis, number, shape_of
 from lstm_lower.passes.formulas.indices import from_front
@@ -42,7 +42,7 @@ class Gather(RawOp):
 
 
 @lowers(Gather, repeatable=True)
-def gather(n: Node) -> dict[str, Expr]:
+def gather(n: Node, _: Builder) -> dict[str, Expr]:
     """A Gather of rows."""
     return {"output": n.moved("params").take(_indices(n))}
 
@@ -76,9 +76,9 @@ class GatherV2(RawOp):
 
 
 @lowers(GatherV2, repeatable=True)
-def gather_v2(n: Node) -> dict[str, Expr]:
+def gather_v2(n: Node, b: Builder) -> dict[str, Expr]:
     """A Gather; axes that belong together are a GatherND's, for which the axis comes right behind them."""
-    b, x = n.builder, n.moved("params")
+    x = n.moved("params")
     along = int(n.fixed("axis").reshape(-1)[0])
     if not n.batch_dims:
         return {"output": x.take(_indices(n), axis=along)}
@@ -105,9 +105,9 @@ class GatherNd(RawOp, indices="*S D", bad_indices_policy=("", "DEFAULT", "ERROR"
 
 
 @lowers(GatherNd, repeatable=True)
-def gather_nd(n: Node) -> dict[str, Expr]:
+def gather_nd(n: Node, b: Builder) -> dict[str, Expr]:
     """A GatherND; places that name nothing mean all of the array."""
-    b, x, indices = n.builder, n.moved("params"), _places(n)
+    x, indices = n.moved("params"), _places(n)
     if n.call.sizes.get("D") != 0:
         return {"output": b.op(std.GatherND, x, indices)}
     leading = indices.sizes().slice(0, -1, axis=0)
@@ -132,9 +132,9 @@ class OneHot(RawOp, depth="", on_value="", off_value=""):
 
 
 @lowers(OneHot, repeatable=True)
-def one_hot(n: Node) -> dict[str, Expr]:
+def one_hot(n: Node, b: Builder) -> dict[str, Expr]:
     """Each index compared with all places."""
-    b, indices = n.builder, wide(n.indices)
+    indices = wide(n.indices)
     places = up_to(b, wide(n.depth))
     if n.axis != -1:
         behind = rank_of(n, "indices", indices) - n.op.place(n.call)
@@ -148,9 +148,9 @@ class InvertPermutation(RawOp, x="N"):
 
 
 @lowers(InvertPermutation, repeatable=True)
-def invert_permutation(n: Node) -> dict[str, Expr]:
+def invert_permutation(n: Node, b: Builder) -> dict[str, Expr]:
     """Known now where the permutation is, since an order of axes must be; else numbers written at their places."""
-    b, known = n.builder, n.constant("x")
+    known = n.constant("x")
     if known is not None and known.size <= _SMALL:
         return {"y": b.constant(np.argsort(known), n.x.dtype)}
     x = wide(n.x)
@@ -182,9 +182,9 @@ class TensorScatterUpdate(_TensorScatter):
 
 
 @lowers(TensorScatterUpdate, repeatable=True)
-def tensor_scatter_update(n: Node) -> dict[str, Expr]:
+def tensor_scatter_update(n: Node, b: Builder) -> dict[str, Expr]:
     """A ScatterND."""
-    return {"output": n.builder.op(std.ScatterND, n.moved("tensor"), _places(n), n.moved("updates"))}
+    return {"output": b.op(std.ScatterND, n.moved("tensor"), _places(n), n.moved("updates"))}
 
 
 class TensorScatterAdd(_TensorScatter, T=NUMBERS):
@@ -196,16 +196,15 @@ class TensorScatterSub(TensorScatterAdd):
 
 
 @lowers(TensorScatterAdd, TensorScatterSub, repeatable=True)
-def tensor_scatter_add(n: Node) -> dict[str, Expr]:
+def tensor_scatter_add(n: Node, b: Builder) -> dict[str, Expr]:
     """A ScatterND that adds."""
     updates = computed(n.moved("updates"))
     updates = -updates if n.op is TensorScatterSub else updates
-    return {"output": added(n, "indices", computed(n.moved("tensor")), updates)}
+    return {"output": added(n, b, "indices", computed(n.moved("tensor")), updates)}
 
 
-def added(n: Node, indices: str, tensor: Expr, updates: Expr) -> Expr:
+def added(n: Node, b: Builder, indices: str, tensor: Expr, updates: Expr) -> Expr:
     """A tensor with updates added at the places that an operand names; before opset 16 as rows."""
-    b = n.builder
     if b.opset >= 16:
         return b.op(std.ScatterND, tensor, from_front(wide(getattr(n, indices))), updates, reduction="add")
     shape = tensor.sizes()
@@ -222,9 +221,9 @@ class TensorScatterMin(TensorScatterMax):
 
 
 @lowers(TensorScatterMax, TensorScatterMin, repeatable=True)
-def tensor_scatter_extreme(n: Node) -> dict[str, Expr]:
+def tensor_scatter_extreme(n: Node, b: Builder) -> dict[str, Expr]:
     """A ScatterND that keeps the larger or smaller; before opset 18 as rows."""
-    b, largest = n.builder, n.op is TensorScatterMax
+    largest = n.op is TensorScatterMax
     tensor, updates = computed(n.moved("tensor")), computed(n.moved("updates"))
     name = "max" if largest else "min"
     if b.opset >= 18:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import COMPUTED, FLOATS, RawOp
 from lstm_lower.passes.formulas.elementary import SELU_SCALE, SELU_SCALE_ALPHA
@@ -15,9 +15,9 @@ class ReluGrad(RawOp, gradients="*S", features="*S", T=FLOATS):
 
 
 @lowers(ReluGrad)
-def relu_grad(n: Node) -> dict[str, Expr]:
+def relu_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """The gradient where the operand is positive; there an infinite gradient elsewhere must not become a NaN."""
-    return {"backprops": n.builder.where(n.features > 0, n.gradients, 0)}
+    return {"backprops": b.where(n.features > 0, n.gradients, 0)}
 
 
 class Relu6Grad(RawOp, gradients="*S", features="*S", T=FLOATS):
@@ -25,10 +25,10 @@ class Relu6Grad(RawOp, gradients="*S", features="*S", T=FLOATS):
 
 
 @lowers(Relu6Grad)
-def relu6_grad(n: Node) -> dict[str, Expr]:
+def relu6_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """The gradient where the operand lies between 0 and 6."""
     within = (n.features > 0) & (n.features < 6)
-    return {"backprops": n.builder.where(within, n.gradients, 0)}
+    return {"backprops": b.where(within, n.gradients, 0)}
 
 
 class LeakyReluGrad(RawOp, gradients="*S", features="*S"):
@@ -38,9 +38,9 @@ class LeakyReluGrad(RawOp, gradients="*S", features="*S"):
 
 
 @lowers(LeakyReluGrad)
-def leaky_relu_grad(n: Node) -> dict[str, Expr]:
+def leaky_relu_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """The gradient where the operand is positive, alpha times it elsewhere."""
-    return {"backprops": n.gradients * n.builder.where(n.features > 0, n.features.like(1), n.alpha)}
+    return {"backprops": n.gradients * b.where(n.features > 0, n.features.like(1), n.alpha)}
 
 
 class SoftplusGrad(RawOp, gradients="*S", features="*S"):
@@ -48,7 +48,7 @@ class SoftplusGrad(RawOp, gradients="*S", features="*S"):
 
 
 @lowers(SoftplusGrad)
-def softplus_grad(n: Node) -> dict[str, Expr]:
+def softplus_grad(n: Node, _: Builder) -> dict[str, Expr]:
     """The derivative of softplus is the logistic function.
 
     Written out: onnxruntime's Sigmoid is exact to an absolute 1e-8 only, which shows where the result is small.
@@ -61,7 +61,7 @@ class SoftsignGrad(RawOp, gradients="*S", features="*S"):
 
 
 @lowers(SoftsignGrad)
-def softsign_grad(n: Node) -> dict[str, Expr]:
+def softsign_grad(n: Node, _: Builder) -> dict[str, Expr]:
     """The gradient over (1 + |x|) squared."""
     scale = 1 + n.features.abs()
     return {"backprops": n.gradients / scale / scale}
@@ -72,9 +72,9 @@ class EluGrad(RawOp, gradients="*S", outputs="*S"):
 
 
 @lowers(EluGrad)
-def elu_grad(n: Node) -> dict[str, Expr]:
+def elu_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """Where the result is negative it is exp(x) - 1, whose derivative is the result plus 1."""
-    return {"backprops": n.builder.where(n.outputs < 0, n.gradients * (n.outputs + 1), n.gradients)}
+    return {"backprops": b.where(n.outputs < 0, n.gradients * (n.outputs + 1), n.gradients)}
 
 
 class SeluGrad(RawOp, gradients="*S", outputs="*S"):
@@ -82,9 +82,9 @@ class SeluGrad(RawOp, gradients="*S", outputs="*S"):
 
 
 @lowers(SeluGrad)
-def selu_grad(n: Node) -> dict[str, Expr]:
+def selu_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """The same, scaled."""
-    slope = n.builder.where(n.outputs < 0, n.outputs + SELU_SCALE_ALPHA, SELU_SCALE)
+    slope = b.where(n.outputs < 0, n.outputs + SELU_SCALE_ALPHA, SELU_SCALE)
     return {"backprops": n.gradients * slope}
 
 
@@ -93,7 +93,7 @@ class SigmoidGrad(RawOp, y="*S", dy="*S", T=FLOATS):
 
 
 @lowers(SigmoidGrad)
-def sigmoid_grad(n: Node) -> dict[str, Expr]:
+def sigmoid_grad(n: Node, _: Builder) -> dict[str, Expr]:
     """The product dy y (1 - y)."""
     return {"z": n.dy * n.y * (1 - n.y)}
 
@@ -103,7 +103,7 @@ class TanhGrad(RawOp, y="*S", dy="*S", T=FLOATS):
 
 
 @lowers(TanhGrad)
-def tanh_grad(n: Node) -> dict[str, Expr]:
+def tanh_grad(n: Node, _: Builder) -> dict[str, Expr]:
     """The product dy (1 - y) (1 + y), which unlike 1 - y y does not cancel where y is close to 1."""
     return {"z": n.dy * ((1 - n.y) * (1 + n.y))}
 
@@ -113,9 +113,9 @@ class SqrtGrad(RawOp, y="*S", dy="*S", T=FLOATS):
 
 
 @lowers(SqrtGrad)
-def sqrt_grad(n: Node) -> dict[str, Expr]:
+def sqrt_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """Half of dy over y."""
-    return {"z": _unless_zero(n, n.dy * 0.5 / n.y)}
+    return {"z": _unless_zero(n, b, n.dy * 0.5 / n.y)}
 
 
 class RsqrtGrad(RawOp, y="*S", dy="*S", T=FLOATS):
@@ -123,9 +123,9 @@ class RsqrtGrad(RawOp, y="*S", dy="*S", T=FLOATS):
 
 
 @lowers(RsqrtGrad)
-def rsqrt_grad(n: Node) -> dict[str, Expr]:
+def rsqrt_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """-dy y^3 / 2."""
-    return {"z": _unless_zero(n, n.dy * (n.y * -0.5) * (n.y * n.y))}
+    return {"z": _unless_zero(n, b, n.dy * (n.y * -0.5) * (n.y * n.y))}
 
 
 class ReciprocalGrad(RawOp, y="*S", dy="*S", T=FLOATS):
@@ -137,14 +137,14 @@ class InvGrad(RawOp, y="*S", dy="*S", T=FLOATS):
 
 
 @lowers(ReciprocalGrad, InvGrad)
-def reciprocal_grad(n: Node) -> dict[str, Expr]:
+def reciprocal_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """-dy y^2."""
-    return {"z": _unless_zero(n, -n.dy * n.y * n.y)}
+    return {"z": _unless_zero(n, b, -n.dy * n.y * n.y)}
 
 
-def _unless_zero(n: Node, z: Expr) -> Expr:
+def _unless_zero(n: Node, b: Builder, z: Expr) -> Expr:
     """Zero wherever dy is, as TensorFlow has it, also beside an infinite slope: a root of 0 that nothing depends on."""
-    return n.builder.where(n.dy.equals(n.builder.zeros_like(n.dy)), 0, z)
+    return b.where(n.dy.equals(b.zeros_like(n.dy)), 0, z)
 
 
 class PreventGradient(RawOp):
@@ -152,7 +152,7 @@ class PreventGradient(RawOp):
 
 
 @lowers(PreventGradient)
-def prevent_gradient(n: Node) -> dict[str, Expr]:
+def prevent_gradient(n: Node, _: Builder) -> dict[str, Expr]:
     """The input."""
     return {"output": n.input}
 
@@ -172,7 +172,7 @@ class BiasAddGrad(RawOp, T=COMPUTED):
 
 
 @lowers(BiasAddGrad)
-def bias_add_grad(n: Node) -> dict[str, Expr]:
+def bias_add_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """The sum over all axes but that of the channels; with an open rank, over the two axes left when others merge."""
     gradient = n.out_backprop
     if gradient.shape is not None:
@@ -182,5 +182,5 @@ def bias_add_grad(n: Node) -> dict[str, Expr]:
     if n.data_format == "NCHW":
         # 0 keeps the batch and the channels.
         return {"output": gradient.reshape(0, 0, -1).sum([0, 2])}
-    sizes = n.builder.sizes([-1, gradient.size(-1)])
-    return {"output": n.builder.op(std.Reshape, gradient, sizes).sum(0)}
+    sizes = b.sizes([-1, gradient.size(-1)])
+    return {"output": b.op(std.Reshape, gradient, sizes).sum(0)}

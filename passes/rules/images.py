@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr, concat
+from lstm_lower.graph.builder import Builder, Expr, concat
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import NUMBERS, RawOp
 from lstm_lower.passes.formulas.kernels import computed
@@ -91,14 +91,14 @@ class ResizeBicubic(Resizing):
 
 
 @lowers(ResizeBicubic, repeatable=True)
-def resize_bicubic(n: Node) -> dict[str, Expr]:
+def resize_bicubic(n: Node, _: Builder) -> dict[str, Expr]:
     """Interpolated in float32."""
     size = wide(n.operand("size"))
     return {"resized_images": _bicubic(n, n.images.cast(_FLOAT), [_entry(size, at) for at in (0, 1)])}
 
 
-def _made(n: Node) -> list[Expr]:
-    return [n.builder.sizes([n.grads.size(axis)]).reshape() for axis in (1, 2)]
+def _made(n: Node, b: Builder) -> list[Expr]:
+    return [b.sizes([n.grads.size(axis)]).reshape() for axis in (1, 2)]
 
 
 class ResizeBicubicGrad(Resizing):
@@ -106,13 +106,11 @@ class ResizeBicubicGrad(Resizing):
 
 
 @lowers(ResizeBicubicGrad, repeatable=True)
-def resize_bicubic_grad(n: Node) -> dict[str, Expr]:
+def resize_bicubic_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """Each pixel's gradient, shared out among those that it was interpolated from."""
     image = n.original_image.cast(_FLOAT)
     return {
-        "output": pullback(n.builder, [_bicubic(n, image, _made(n))], [image], [n.grads])[0].cast(
-            n.original_image.dtype
-        )
+        "output": pullback(b, [_bicubic(n, image, _made(n, b))], [image], [n.grads])[0].cast(n.original_image.dtype)
     }
 
 
@@ -125,9 +123,9 @@ class ResizeArea(Resizing, align_corners=(False,)):
 
 
 @lowers(ResizeArea, repeatable=True)
-def resize_area(n: Node) -> dict[str, Expr]:
+def resize_area(n: Node, b: Builder) -> dict[str, Expr]:
     """Pixels weighed by how much of them lies in the area."""
-    b, images, weights = n.builder, n.images.cast(_FLOAT), []
+    images, weights = n.images.cast(_FLOAT), []
     for axis in (1, 2):
         size, made = images.size(axis), _entry(wide(n.operand("size")), axis - 1)
         scale = b.sizes([size]).reshape().cast(_FLOAT) / made.cast(_FLOAT)
@@ -187,8 +185,8 @@ KERNELS = {
 }
 
 
-def _weighed(n: Node, images: Expr, made: list[Expr]) -> Expr:
-    b, weights = n.builder, []
+def _weighed(n: Node, b: Builder, images: Expr, made: list[Expr]) -> Expr:
+    weights = []
     for number, size in enumerate(made):
         length = b.sizes([images.size(number + 1)]).reshape().cast(_FLOAT)
         inverse = n.scale.like(1.0) / _entry(n.scale, number)
@@ -219,10 +217,10 @@ class ScaleAndTranslate(
 
 
 @lowers(ScaleAndTranslate, repeatable=True)
-def scale_and_translate(n: Node) -> dict[str, Expr]:
+def scale_and_translate(n: Node, b: Builder) -> dict[str, Expr]:
     """Weighed in float32."""
     size = wide(n.operand("size"))
-    return {"resized_images": _weighed(n, n.images.cast(_FLOAT), [_entry(size, at) for at in (0, 1)])}
+    return {"resized_images": _weighed(n, b, n.images.cast(_FLOAT), [_entry(size, at) for at in (0, 1)])}
 
 
 class ScaleAndTranslateGrad(
@@ -237,10 +235,10 @@ class ScaleAndTranslateGrad(
 
 
 @lowers(ScaleAndTranslateGrad, repeatable=True)
-def scale_and_translate_grad(n: Node) -> dict[str, Expr]:
+def scale_and_translate_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """By the same weights the other way."""
     image = n.original_image
-    return {"output": pullback(n.builder, [_weighed(n, image, _made(n))], [image], [n.grads])[0]}
+    return {"output": pullback(b, [_weighed(n, b, image, _made(n, b))], [image], [n.grads])[0]}
 
 
 def _windows(image: Expr, at: int, axis: SpatialAxis) -> Expr:
@@ -289,9 +287,9 @@ class ExtractVolumePatches(_Patches, input="N D H W C"):
 
 
 @lowers(ExtractImagePatches, ExtractVolumePatches, repeatable=True)
-def extract_patches(n: Node) -> dict[str, Expr]:
+def extract_patches(n: Node, b: Builder) -> dict[str, Expr]:
     """Windows along one axis after the other, then all windows, and behind them what they hold."""
-    b, axes = n.builder, n.op.axes(n.call.attributes)
+    axes = n.op.axes(n.call.attributes)
     image, rank = computed(n.moved(n.op.inputs[0].name)), len(axes)
     for number, axis in enumerate(axes):
         image = _windows(image, 1 + 2 * number, axis)
@@ -300,9 +298,9 @@ def extract_patches(n: Node) -> dict[str, Expr]:
     return {"patches": reshape_to(image, concat([b.sizes([image.size(at)]) for at in range(rank + 1)] + [entries], 0))}
 
 
-def _within(n: Node, places: Expr, size: Expr) -> Expr:
+def _within(n: Node, b: Builder, places: Expr, size: Expr) -> Expr:
     """Places on the image that those beyond it mean."""
-    b, last, length = n.builder, (size - 1).cast(_FLOAT), size.cast(_FLOAT)
+    last, length = (size - 1).cast(_FLOAT), size.cast(_FLOAT)
     if n.fill_mode == "CONSTANT":
         return places
     if n.fill_mode == "REFLECT":
@@ -348,9 +346,9 @@ class ImageProjectiveTransformV3(ImageProjectiveTransformV2, fill_value=""):
 
 
 @lowers(ImageProjectiveTransformV2, ImageProjectiveTransformV3, repeatable=True)
-def image_projective_transform(n: Node) -> dict[str, Expr]:
+def image_projective_transform(n: Node, b: Builder) -> dict[str, Expr]:
     """Pixels by their numbers; the ones beyond the image are one behind the last."""
-    b, images = n.builder, computed(n.moved("images"))
+    images = computed(n.moved("images"))
     images = images if images.dtype.is_floating_point() else images.cast(ir.DataType.DOUBLE)
     count, height, width, channels = (b.sizes([n.images.size(axis)]) for axis in range(4))
     sizes, letters = wide(n.output_shape), [n.transforms.slice(at, at + 1, axis=1).unsqueeze(2) for at in range(8)]
@@ -364,7 +362,7 @@ def image_projective_transform(n: Node) -> dict[str, Expr]:
     depth = line(6) + 1.0
     gone = depth.equals(0.0)
     across, down = (
-        _within(n, (line(first) + letters[first + 2]) / b.where(gone, 1.0, depth), size.reshape())
+        _within(n, b, (line(first) + letters[first + 2]) / b.where(gone, 1.0, depth), size.reshape())
         for first, size in ((0, width), (3, height))
     )
     fill = n.get("fill_value", 0.0)
@@ -436,7 +434,7 @@ class RGBToHSV(RawOp, images="*S 3"):
 
 
 @lowers(RGBToHSV, repeatable=True)
-def rgb_to_hsv(n: Node) -> dict[str, Expr]:
+def rgb_to_hsv(n: Node, _: Builder) -> dict[str, Expr]:
     """By the largest of the three colours."""
     return {"output": concat(_hue(widened(n.images)), -1)}
 
@@ -446,7 +444,7 @@ class HSVToRGB(RawOp, images="*S 3"):
 
 
 @lowers(HSVToRGB, repeatable=True)
-def hsv_to_rgb(n: Node) -> dict[str, Expr]:
+def hsv_to_rgb(n: Node, _: Builder) -> dict[str, Expr]:
     """Each colour by the distance of its hue."""
     return {"output": _coloured(*_channels(widened(n.images)))}
 
@@ -456,7 +454,7 @@ class AdjustHue(RawOp, images="*S 3", delta=""):
 
 
 @lowers(AdjustHue, repeatable=True)
-def adjust_hue(n: Node) -> dict[str, Expr]:
+def adjust_hue(n: Node, _: Builder) -> dict[str, Expr]:
     """Turned, and back to less than once round."""
     hue, saturation, value = _hue(n.images)
     turned = hue + n.delta
@@ -468,7 +466,7 @@ class AdjustSaturation(RawOp, images="*S 3", scale=""):
 
 
 @lowers(AdjustSaturation, repeatable=True)
-def adjust_saturation(n: Node) -> dict[str, Expr]:
+def adjust_saturation(n: Node, _: Builder) -> dict[str, Expr]:
     """Within 0 and 1."""
     hue, saturation, value = _hue(n.images)
     return {"output": _coloured(hue, (saturation * n.operand("scale")).maximum(0.0).minimum(1.0), value)}
@@ -479,7 +477,7 @@ class AdjustContrastv2(RawOp, images="*S H W C", contrast_factor=""):
 
 
 @lowers(AdjustContrastv2, repeatable=True)
-def adjust_contrast(n: Node) -> dict[str, Expr]:
+def adjust_contrast(n: Node, _: Builder) -> dict[str, Expr]:
     """By the mean over rows and columns."""
     mean = n.images.reduce(std.ReduceMean, (-3, -2))
     return {"output": (n.images - mean) * n.contrast_factor + mean}

@@ -9,7 +9,7 @@ import numpy as np
 
 from lstm_lower.dims import starts
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr, concat
+from lstm_lower.graph.builder import Builder, Expr, concat
 from lstm_lower.opdef import Call, TensorInfo
 from lstm_lower.ops.raw import FLOATS, RawOp, check_count
 from lstm_lower.passes.formulas.indices import from_front, is_never_negative, within
@@ -36,9 +36,8 @@ class BroadcastGradientArgs(RawOp, s0="P", s1="Q"):
 
 
 @lowers(BroadcastGradientArgs)
-def broadcast_gradient_args(n: Node) -> dict[str, Expr]:
+def broadcast_gradient_args(n: Node, b: Builder) -> dict[str, Expr]:
     """Axes at which an operand has size 1 or none at all; nothing when the shapes are equal."""
-    b = n.builder
     known = [n.s0.entries, n.s1.entries]
     if None not in known:
         first, second = (list(sizes or ()) for sizes in known)
@@ -77,7 +76,7 @@ class ShapeN(RawOp):
 
 
 @lowers(ShapeN)
-def shape_n(n: Node) -> dict[str, list[Expr]]:
+def shape_n(n: Node, _: Builder) -> dict[str, list[Expr]]:
     """A Shape for each operand."""
     return {"output": [operand.sizes() for operand in n.variadic("input")]}
 
@@ -92,9 +91,8 @@ class ConcatOffset(RawOp, concat_dim=""):
 
 
 @lowers(ConcatOffset)
-def concat_offset(n: Node) -> dict[str, list[Expr]]:
+def concat_offset(n: Node, b: Builder) -> dict[str, list[Expr]]:
     """Along the axis the sizes of the operands before, elsewhere 0."""
-    b = n.builder
     shapes = n.variadic("shape")
     known, place = [shape.entries for shape in shapes], n.concat_dim.entries
     if None not in known and place is not None and isinstance(place[0], int):
@@ -143,12 +141,11 @@ class ParallelDynamicStitch(DynamicStitch):
 
 
 @lowers(DynamicStitch, ParallelDynamicStitch)
-def dynamic_stitch(n: Node) -> dict[str, Expr]:
+def dynamic_stitch(n: Node, b: Builder) -> dict[str, Expr]:
     """Finds for each row of the result the last operand row with its index, and gathers; row 0 holds zeros for gaps.
 
     Not a scatter: ONNX leaves open which of several equal indices wins there.
     """
-    b = n.builder
     indices, data = n.variadic("indices"), n.variadic("data")
     flat, rows = [], []
     for number, (index, values) in enumerate(zip(indices, data, strict=True)):
@@ -189,7 +186,7 @@ class MirrorPadGrad(RawOp, paddings="R 2", T=FLOATS):
 
 
 @lowers(MirrorPadGrad)
-def mirror_pad_grad(n: Node) -> dict[str, Expr]:
+def mirror_pad_grad(n: Node, _: Builder) -> dict[str, Expr]:
     """Axis by axis: the padding of either side is cut off, turned round, and added to the part that it mirrors."""
     gradient = n.input
     rank = rank_of(n, "input", gradient)

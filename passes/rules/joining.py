@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from lstm_lower.dims import Dim, agree, starts
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr, concat
+from lstm_lower.graph.builder import Builder, Expr, concat
 from lstm_lower.graph.values import Entry
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import RawOp, check_count, count_axis, number, numbers, shape_of
@@ -71,7 +71,7 @@ class Concat(ConcatV2):
 
 
 @lowers(ConcatV2, Concat, repeatable=True)
-def concat_(n: Node) -> dict[str, Expr]:
+def concat_(n: Node, _: Builder) -> dict[str, Expr]:
     """A Concat."""
     return {"output": concat(n.all_moved("values"), _axis(n, n.op.along))}
 
@@ -88,7 +88,7 @@ class Pack(_Joined):
 
 
 @lowers(Pack, repeatable=True)
-def pack(n: Node) -> dict[str, Expr]:
+def pack(n: Node, _: Builder) -> dict[str, Expr]:
     """A new axis for each, along which they are joined."""
     axis = int(n.axis)
     return {"output": concat([value.unsqueeze(axis) for value in n.all_moved("values")], axis)}
@@ -117,7 +117,7 @@ class Split(RawOp):
 
 
 @lowers(Split, repeatable=True)
-def split(n: Node) -> dict[str, list[Expr]]:
+def split(n: Node, _: Builder) -> dict[str, list[Expr]]:
     """Equal parts."""
     x, count = n.moved("value"), int(n.num_split)
     return {"output": [x] if count == 1 else x.split(count, axis=_axis(n, "axis"))}
@@ -138,9 +138,9 @@ class SplitV(Split, size_splits="N"):
 
 
 @lowers(SplitV, repeatable=True)
-def split_v(n: Node) -> dict[str, list[Expr]]:
+def split_v(n: Node, b: Builder) -> dict[str, list[Expr]]:
     """Parts of the given sizes; what is left over is known at run time, where it is."""
-    b, x, axis = n.builder, n.moved("value"), _axis(n, "axis")
+    x, axis = n.moved("value"), _axis(n, "axis")
     given = wide(n.size_splits)
     sizes = entries(given)
     known = given.entries or ()
@@ -173,7 +173,7 @@ class Unpack(RawOp):
 
 
 @lowers(Unpack, repeatable=True)
-def unpack(n: Node) -> dict[str, list[Expr]]:
+def unpack(n: Node, _: Builder) -> dict[str, list[Expr]]:
     """A Gather for each."""
     x = n.moved("value")
     numbers = range(int(n.num))
@@ -192,9 +192,8 @@ class DynamicPartition(RawOp):
 
 
 @lowers(DynamicPartition, repeatable=True)
-def dynamic_partition(n: Node) -> dict[str, list[Expr]]:
+def dynamic_partition(n: Node, b: Builder) -> dict[str, list[Expr]]:
     """The rows at the places where each number stands."""
-    b = n.builder
     rank = rank_of(n, "partitions", n.partitions)
     rows = flatten_rows(n.moved("data"), rank)
     groups = n.partitions if rank == 1 else n.partitions.reshape(-1)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from lstm_lower.dims import Dim
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import RawOp
 from lstm_lower.passes.formulas.indices import from_front, within
@@ -51,7 +51,7 @@ class SoftmaxCrossEntropyWithLogits(RawOp):
 
 
 @lowers(SoftmaxCrossEntropyWithLogits)
-def softmax_cross_entropy(n: Node) -> dict[str, Expr]:
+def softmax_cross_entropy(n: Node, _: Builder) -> dict[str, Expr]:
     """With shifted logits s: sum(labels (log sum exp s - s)), and exp s / sum exp s - labels."""
     logits = n.features
     if not _same_shape(logits, n.labels):
@@ -70,13 +70,13 @@ def _same_shape(a: Expr, b: Expr) -> bool:
     return a.shape is not None and a.shape == b.shape and None not in a.shape
 
 
-def _row_by_row(n: Node) -> Expr:
+def _row_by_row(n: Node, b: Builder) -> Expr:
     """As many labels as rows of logits: a single one would be broadcast."""
     labels: Expr = n.labels
     rows, count = n.features.shape, labels.shape
     if rows is not None and count is not None and rows[0] == count[0]:
         return labels
-    return with_size(labels, 0, n.builder.sizes([n.features.size(0)]))
+    return with_size(labels, 0, b.sizes([n.features.size(0)]))
 
 
 class SparseSoftmaxCrossEntropyWithLogits(RawOp, features="B C", labels="B"):
@@ -86,11 +86,10 @@ class SparseSoftmaxCrossEntropyWithLogits(RawOp, features="B C", labels="B"):
 
 
 @lowers(SparseSoftmaxCrossEntropyWithLogits)
-def sparse_softmax_cross_entropy(n: Node) -> dict[str, Expr]:
+def sparse_softmax_cross_entropy(n: Node, b: Builder) -> dict[str, Expr]:
     """The same with one class number per row; one that is no class fails, as in TensorFlow's CPU kernel."""
-    b = n.builder
     classes = n.size("C")
-    label = within(from_front(_row_by_row(n)), classes).unsqueeze(1)
+    label = within(from_front(_row_by_row(n, b)), classes).unsqueeze(1)
     hot = label.equals(up_to(b, classes).cast(label.dtype))
     shifted = _shifted(n.features)
     exponentials = shifted.exp()

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from lstm_lower.dtypes import is_complex
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr, detached
+from lstm_lower.graph.builder import Builder, Expr, detached
 from lstm_lower.ops.raw import COMPLEX, COMPUTED, FLOATS, PAIRED, RawOp
 from lstm_lower.passes.formulas import error_functions
 from lstm_lower.passes.formulas.elementary import SELU_SCALE, SELU_SCALE_ALPHA, expm1_of
@@ -315,7 +315,7 @@ class DebugIdentityV3(RawOp):
     DebugIdentityV3,
     repeatable=True,
 )
-def handed_on(n: Node) -> dict[str, Expr]:
+def handed_on(n: Node, _: Builder) -> dict[str, Expr]:
     """The input."""
     return {"output": n.input}
 
@@ -329,7 +329,7 @@ class CheckNumericsV2(RawOp):
 
 
 @lowers(CheckNumerics, CheckNumericsV2, repeatable=True)
-def check_numerics(n: Node) -> dict[str, Expr]:
+def check_numerics(n: Node, _: Builder) -> dict[str, Expr]:
     """The input: a graph of standard operators raises no errors."""
     return {"output": n.tensor}
 
@@ -339,7 +339,7 @@ class IdentityN(RawOp):
 
 
 @lowers(IdentityN, repeatable=True)
-def identity_n(n: Node) -> dict[str, list[Expr]]:
+def identity_n(n: Node, _: Builder) -> dict[str, list[Expr]]:
     """The inputs."""
     return {"output": n.variadic("input")}
 
@@ -351,9 +351,9 @@ class LeakyRelu(RawOp):
 
 
 @lowers(LeakyRelu, repeatable=True)
-def leaky_relu(n: Node) -> dict[str, Expr]:
+def leaky_relu(n: Node, b: Builder) -> dict[str, Expr]:
     """A choice by the sign; NaN stays NaN on either side."""
-    return {"activations": n.features * n.builder.where(n.features > 0, n.features.like(1), n.alpha)}
+    return {"activations": n.features * b.where(n.features > 0, n.features.like(1), n.alpha)}
 
 
 class Cast(RawOp):
@@ -364,7 +364,7 @@ class Cast(RawOp):
 
 
 @lowers(Cast, repeatable=True)
-def cast(n: Node) -> dict[str, Expr]:
+def cast(n: Node, _: Builder) -> dict[str, Expr]:
     """A Cast; truth is what is not 0."""
     source, target = n.call.types["SrcT"], n.DstT
     narrows = source is not None and source.is_floating_point() and target.bitwidth < source.bitwidth

@@ -10,7 +10,7 @@ import dataclasses
 
 from lstm_lower.dims import Dim, agree
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import RawOp, number, numbers, shape_of
 from lstm_lower.passes.formulas.kernels import computed
@@ -88,9 +88,9 @@ class BatchMatrixDiag(RawOp, diagonal="*S N"):
 
 
 @lowers(MatrixDiag, BatchMatrixDiag, repeatable=True)
-def matrix_diag(n: Node) -> dict[str, Expr]:
+def matrix_diag(n: Node, b: Builder) -> dict[str, Expr]:
     """The diagonal where row and column are the same."""
-    b, x = n.builder, computed(n.moved("diagonal"))
+    x = computed(n.moved("diagonal"))
     numbers = up_to(b, x.size(-1))
     same = numbers.unsqueeze(1).equals(numbers)
     return {"output": b.where(same, x.unsqueeze(-1), 0)}
@@ -143,9 +143,9 @@ class MatrixDiagV3(MatrixDiagV2):
 
 
 @lowers(MatrixDiagV2, MatrixDiagV3, repeatable=True)
-def matrix_diag_v2(n: Node) -> dict[str, Expr]:
+def matrix_diag_v2(n: Node, b: Builder) -> dict[str, Expr]:
     """The diagonals in their places, the padding elsewhere."""
-    b, x = n.builder, computed(n.moved("diagonal"))
+    x = computed(n.moved("diagonal"))
     if x.shape is None:
         raise n.unsupported("diagonal", "a known rank", "an unknown one")
     length, given = x.size(-1), [int(n.fixed(name).reshape(-1)[0]) for name in ("num_rows", "num_cols")]
@@ -203,9 +203,9 @@ class MatrixSetDiagV3(MatrixSetDiagV2):
 
 
 @lowers(MatrixSetDiag, BatchMatrixSetDiag, MatrixSetDiagV2, MatrixSetDiagV3, repeatable=True)
-def matrix_set_diag(n: Node) -> dict[str, Expr]:
+def matrix_set_diag(n: Node, b: Builder) -> dict[str, Expr]:
     """The diagonals in their places, the input elsewhere."""
-    b, x = n.builder, computed(n.moved("input"))
+    x = computed(n.moved("input"))
     if x.shape is None:
         raise n.unsupported("input", "a known rank", "an unknown one")
     values, inside = Band.of(n, x.size(-2), x.size(-1)).spread(computed(n.moved("diagonal")))
@@ -241,9 +241,9 @@ class MatrixDiagPartV3(MatrixDiagPartV2):
 
 
 @lowers(MatrixDiagPart, BatchMatrixDiagPart, MatrixDiagPartV2, MatrixDiagPartV3, repeatable=True)
-def matrix_diag_part(n: Node) -> dict[str, Expr]:
+def matrix_diag_part(n: Node, b: Builder) -> dict[str, Expr]:
     """Each element of a diagonal looked up in its matrix, written as a row; the padding where there is none."""
-    b, x = n.builder, computed(n.moved("input"))
+    x = computed(n.moved("input"))
     if x.shape is None:
         raise n.unsupported("input", "a known rank", "an unknown one")
     rows, columns = x.size(-2), x.size(-1)
@@ -271,9 +271,9 @@ class BatchMatrixBandPart(RawOp, input="*S M N", num_lower="", num_upper=""):
 
 
 @lowers(MatrixBandPart, BatchMatrixBandPart, repeatable=True)
-def matrix_band_part(n: Node) -> dict[str, Expr]:
+def matrix_band_part(n: Node, b: Builder) -> dict[str, Expr]:
     """Elements that are not farther from the diagonal than the numbers say."""
-    b, x = n.builder, computed(n.moved("input"))
+    x = computed(n.moved("input"))
     row, column = up_to(b, x.size(-2)).unsqueeze(1), up_to(b, x.size(-1))
     kept = []
     for name, distance in (("num_lower", row - column), ("num_upper", column - row)):
@@ -288,9 +288,8 @@ class Cross(RawOp, a="*S 3", b="*S 3"):
 
 
 @lowers(Cross, repeatable=True)
-def cross(n: Node) -> dict[str, Expr]:
+def cross(n: Node, b: Builder) -> dict[str, Expr]:
     """The products of each two other coordinates."""
-    b = n.builder
     orders = b.ints(1, 2, 0), b.ints(2, 0, 1)
     a, c = ([computed(n.moved(name)).take(order, axis=-1) for order in orders] for name in ("a", "b"))
     return {"product": a[0] * c[1] - a[1] * c[0]}

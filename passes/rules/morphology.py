@@ -15,7 +15,7 @@ import numpy as np
 from ml_dtypes import finfo
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import FLOATS, ORDERED, RawOp
 from lstm_lower.passes.formulas.kernels import computed
@@ -27,9 +27,9 @@ from lstm_lower.passes.rules.registry import Node, lowers
 from lstm_lower.spatial import SpatialAxis
 
 
-def _places(n: Node, at: int) -> tuple[Expr, Expr]:
+def _places(n: Node, b: Builder, at: int) -> tuple[Expr, Expr]:
     """Which rows, or columns, each window meets, [windows, kernel]; those beyond are the nearest; which are inside."""
-    b, size = n.builder, n.size("HW"[at])
+    size = n.size("HW"[at])
     axis = n.op.axes(n.call.attributes, (n.size("R"), n.size("S")))[at]
     count: Size = divided(size + (axis.stride - 1), axis.stride)
     if axis.padding == "VALID":
@@ -40,17 +40,17 @@ def _places(n: Node, at: int) -> tuple[Expr, Expr]:
     return bounded, places.equals(bounded)
 
 
-def _windows(n: Node, image: Expr) -> Expr:
+def _windows(n: Node, b: Builder, image: Expr) -> Expr:
     """The elements of all windows [N, P, R, Q, S, C]."""
-    rows, columns = (_places(n, at)[0] for at in (0, 1))
+    rows, columns = (_places(n, b, at)[0] for at in (0, 1))
     return image.take(rows, axis=1).take(columns, axis=3)
 
 
-def _sums(n: Node) -> Expr:
+def _sums(n: Node, b: Builder) -> Expr:
     """The sums that compete [N, P, R, Q, S, C], and the least number where there is none."""
-    b, dtype = n.builder, n.moved("input").dtype
-    added = _windows(n, computed(n.moved("input"))) + computed(n.moved("filter")).unsqueeze(1)
-    (_, in_rows), (_, in_columns) = (_places(n, at) for at in (0, 1))
+    dtype = n.moved("input").dtype
+    added = _windows(n, b, computed(n.moved("input"))) + computed(n.moved("filter")).unsqueeze(1)
+    (_, in_rows), (_, in_columns) = (_places(n, b, at) for at in (0, 1))
     counts = in_rows.unsqueeze(2, 3, 4) & in_columns.unsqueeze(2)
     if not added.dtype.is_floating_point():
         # Sums of small integers wrap.
@@ -90,14 +90,14 @@ class Dilation2D(_Dilation, T=ORDERED):
 
 
 @lowers(Dilation2D, repeatable=True)
-def dilation(n: Node) -> dict[str, Expr]:
+def dilation(n: Node, b: Builder) -> dict[str, Expr]:
     """The largest of each window's sums."""
-    return {"output": _sums(n).reduce(std.ReduceMax, (2, 4), keepdims=False).cast(n.moved("input").dtype)}
+    return {"output": _sums(n, b).reduce(std.ReduceMax, (2, 4), keepdims=False).cast(n.moved("input").dtype)}
 
 
-def _shared_out(n: Node) -> Expr:
+def _shared_out(n: Node, b: Builder) -> Expr:
     """Each window's gradient at the first of its largest sums, zero at the others [N, P, R, Q, S, C]."""
-    b, sums = n.builder, _sums(n)
+    sums = _sums(n, b)
     sizes = sums.sizes()
     batch, rows, kernel_rows, columns, kernel_columns, channels = (sizes.slice(i, i + 1, axis=0) for i in range(6))
     flat = b.concat([batch, rows, columns, channels, kernel_rows * kernel_columns], 0)
@@ -114,9 +114,9 @@ class Dilation2DBackpropInput(_Dilation, T=FLOATS):
 
 
 @lowers(Dilation2DBackpropInput, repeatable=True)
-def dilation_backprop_input(n: Node) -> dict[str, Expr]:
+def dilation_backprop_input(n: Node, b: Builder) -> dict[str, Expr]:
     """What windows share out, added up at the elements that they meet."""
-    return {"in_backprop": pullback(n.builder, [_windows(n, n.input)], [n.input], [_shared_out(n)])[0]}
+    return {"in_backprop": pullback(b, [_windows(n, b, n.input)], [n.input], [_shared_out(n, b)])[0]}
 
 
 class Dilation2DBackpropFilter(Dilation2DBackpropInput):
@@ -124,6 +124,6 @@ class Dilation2DBackpropFilter(Dilation2DBackpropInput):
 
 
 @lowers(Dilation2DBackpropFilter, repeatable=True)
-def dilation_backprop_filter(n: Node) -> dict[str, Expr]:
+def dilation_backprop_filter(n: Node, b: Builder) -> dict[str, Expr]:
     """What windows share out, added up at the filter's elements."""
-    return {"filter_backprop": _shared_out(n).sum((0, 1, 3))}
+    return {"filter_backprop": _shared_out(n, b).sum((0, 1, 3))}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lstm_lower.dims import agree
 from lstm_lower.dtypes import is_complex
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import END, Expr, concat
+from lstm_lower.graph.builder import END, Builder, Expr, concat
 from lstm_lower.graph.values import Dim
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import (
@@ -45,12 +45,12 @@ class Tile(RawOp, multiples="R"):
 
 
 @lowers(Tile, repeatable=True)
-def tile(n: Node) -> dict[str, Expr]:
+def tile(n: Node, b: Builder) -> dict[str, Expr]:
     """A Tile, where anything is repeated."""
     x, factors = n.moved("input"), n.multiples.entries
     if x.shape == () or (factors is not None and all(factor == 1 for factor in factors)):
         return {"output": x}
-    return {"output": n.builder.op(std.Tile, movable(x), wide(n.multiples))}
+    return {"output": b.op(std.Tile, movable(x), wide(n.multiples))}
 
 
 def permuted(x: Expr, order: list[int]) -> Expr:
@@ -83,17 +83,17 @@ class ConjugateTranspose(Transpose):
 
 
 @lowers(Transpose, ConjugateTranspose, repeatable=True)
-def transpose(n: Node) -> dict[str, Expr]:
+def transpose(n: Node, b: Builder) -> dict[str, Expr]:
     """A Transpose; where the order is only known at run time, each element by its place in memory."""
     order, x = n.constant("perm"), n.moved("x")
     x = conjugate(x) if n.op is ConjugateTranspose and is_complex(x.dtype) else x
     if order is None:
-        return {"y": _permuted_at_run_time(n, movable(x))}
+        return {"y": _permuted_at_run_time(n, b, movable(x))}
     return {"y": permuted(x, [int(axis) % len(order) for axis in order])}
 
 
-def _permuted_at_run_time(n: Node, x: Expr) -> Expr:
-    b, order = n.builder, wide(n.perm)
+def _permuted_at_run_time(n: Node, b: Builder, x: Expr) -> Expr:
+    order = wide(n.perm)
     rank = (order.shape or (None,))[0]
     if not isinstance(rank, int):
         raise n.unsupported("perm", "a constant or a known number of axes", "neither")
@@ -127,9 +127,9 @@ class PadV2(Pad, constant_values=""):
 
 
 @lowers(Pad, PadV2, repeatable=True)
-def pad(n: Node) -> dict[str, Expr]:
+def pad(n: Node, b: Builder) -> dict[str, Expr]:
     """A Pad; axes without padding keep their size."""
-    b, x = n.builder, computed(n.moved("input"))
+    x = computed(n.moved("input"))
     if x.shape == ():
         return {"output": x}
     paddings = wide(n.paddings)
@@ -152,7 +152,7 @@ class MirrorPad(Pad):
 
 
 @lowers(MirrorPad, repeatable=True)
-def mirror_pad(n: Node) -> dict[str, Expr]:
+def mirror_pad(n: Node, _: Builder) -> dict[str, Expr]:
     """Axis by axis: the elements at either end, turned round, before and after."""
     x = n.moved("input")
     rank = rank_of(n, "input", x)
@@ -185,7 +185,7 @@ class ReverseV2(RawOp, axis="N"):
 
 
 @lowers(ReverseV2, repeatable=True)
-def reverse(n: Node) -> dict[str, Expr]:
+def reverse(n: Node, _: Builder) -> dict[str, Expr]:
     """A slice backwards along the axes."""
     return {"output": turned(n.moved("tensor"), [int(axis) for axis in n.fixed("axis")])}
 
@@ -210,7 +210,7 @@ class ReverseSequence(RawOp, seq_lengths="B"):
 
 
 @lowers(ReverseSequence, repeatable=True)
-def reverse_sequence(n: Node) -> dict[str, Expr]:
+def reverse_sequence(n: Node, b: Builder) -> dict[str, Expr]:
     """ONNX's, whose two axes must be the first ones."""
     x = movable(n.moved("input"))
     rank = rank_of(n, "input", x)
@@ -218,7 +218,7 @@ def reverse_sequence(n: Node) -> dict[str, Expr]:
     order = [batch, time, *(axis for axis in range(rank) if axis not in (batch, time))]
     order = list(range(rank)) if {time, batch} == {0, 1} else order
     axes = {"time_axis": order.index(time), "batch_axis": order.index(batch)}
-    turned_ = n.builder.op(std.ReverseSequence, permuted(x, order), wide(n.seq_lengths), **axes)
+    turned_ = b.op(std.ReverseSequence, permuted(x, order), wide(n.seq_lengths), **axes)
     return {"output": permuted(turned_, [order.index(axis) for axis in range(rank)])}
 
 
@@ -239,7 +239,7 @@ class Roll(RawOp):
 
 
 @lowers(Roll, repeatable=True)
-def roll(n: Node) -> dict[str, Expr]:
+def roll(n: Node, b: Builder) -> dict[str, Expr]:
     """The last elements along each axis before the first ones."""
     x = n.moved("input")
     shifts = entries(n.shift.reshape(-1))
@@ -253,5 +253,5 @@ def roll(n: Node) -> dict[str, Expr]:
         cut = remainder(0 - shift, at_least(size, 1))
         x = concat([x.slice(cut, size, axis=axis), x.slice(0, cut, axis=axis)], axis)
     if n.moved("input").shape is not None:
-        x = n.builder.set_shape(x, n.moved("input").shape or ())
+        x = b.set_shape(x, n.moved("input").shape or ())
     return {"output": x}

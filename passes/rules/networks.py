@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import FLOATS, NUMBERS, RawOp
 from lstm_lower.passes.formulas.sizes import up_to
@@ -65,7 +65,7 @@ class BiasAdd(_Biased):
 
 
 @lowers(BiasAdd, repeatable=True)
-def bias_add(n: Node) -> dict[str, Expr]:
+def bias_add(n: Node, _: Builder) -> dict[str, Expr]:
     """A sum; axes behind the channels broadcast."""
     value, bias = widened(n.operand("value")), widened(n.bias)
     if n.data_format == "NCHW":
@@ -84,8 +84,7 @@ class _Axis:
         places: where each pixel of the result lies.
     """
 
-    def __init__(self, n: Node, images: Expr, made: Expr, axis: int) -> None:
-        b = n.builder
+    def __init__(self, n: Node, b: Builder, images: Expr, made: Expr, axis: int) -> None:
         size = b.sizes([images.size(axis)]).reshape()
         self.last = size - 1
         numbers = up_to(b, made).cast(_FLOAT)
@@ -106,20 +105,19 @@ def _sizes(n: Node) -> list[Expr]:
     return [n.operand("size").take(at).cast(_INT64) for at in (0, 1)]
 
 
-def _nearest(n: Node, images: Expr, sizes: Sequence[Expr]) -> Expr:
+def _nearest(n: Node, b: Builder, images: Expr, sizes: Sequence[Expr]) -> Expr:
     """Chosen rows, and chosen columns of these."""
     for number, made in enumerate(sizes, start=1):
-        axis = _Axis(n, images, made, number)
+        axis = _Axis(n, b, images, made, number)
         places = (axis.places + 0.5 if n.align_corners else axis.places).floor()
         images = images.take(axis.pixels(places), axis=number)
     return images
 
 
-def _bilinear(n: Node, images: Expr, sizes: Sequence[Expr]) -> Expr:
+def _bilinear(n: Node, b: Builder, images: Expr, sizes: Sequence[Expr]) -> Expr:
     """Rows between the two around each place, and columns between these."""
-    b = n.builder
     for number in (2, 1):
-        axis = _Axis(n, images, sizes[number - 1], number)
+        axis = _Axis(n, b, images, sizes[number - 1], number)
         places = axis.places - 0.5 if n.half_pixel_centers else axis.places
         below = places.floor()
         first, second = (images.take(axis.pixels(whole), axis=number) for whole in (below, b.op(std.Ceil, places)))
@@ -147,9 +145,9 @@ class ResizeNearestNeighbor(Resizing):
 
 
 @lowers(ResizeNearestNeighbor, repeatable=True)
-def resize_nearest_neighbor(n: Node) -> dict[str, Expr]:
+def resize_nearest_neighbor(n: Node, b: Builder) -> dict[str, Expr]:
     """Chosen pixels."""
-    return {"resized_images": _nearest(n, n.images, _sizes(n))}
+    return {"resized_images": _nearest(n, b, n.images, _sizes(n))}
 
 
 class ResizeNearestNeighborGrad(Resizing, T=FLOATS):
@@ -157,14 +155,14 @@ class ResizeNearestNeighborGrad(Resizing, T=FLOATS):
 
 
 @lowers(ResizeNearestNeighborGrad, repeatable=True)
-def resize_nearest_neighbor_grad(n: Node) -> dict[str, Expr]:
+def resize_nearest_neighbor_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """Each pixel's gradient, added to that of the pixel that it was."""
-    b, grads = n.builder, n.grads
+    grads = n.grads
     shape = b.concat([b.sizes([grads.size(0)]), n.operand("size").cast(_INT64), b.sizes([grads.size(3)])], 0)
     images = b.fill(0, shape, grads.dtype)
     images = b.set_shape(images, [None, None, None, None])
     made = [b.sizes([grads.size(axis)]).reshape() for axis in (1, 2)]
-    return {"output": pullback(b, [_nearest(n, images, made)], [images], [grads])[0]}
+    return {"output": pullback(b, [_nearest(n, b, images, made)], [images], [grads])[0]}
 
 
 class ResizeBilinear(Resizing):
@@ -172,9 +170,9 @@ class ResizeBilinear(Resizing):
 
 
 @lowers(ResizeBilinear, repeatable=True)
-def resize_bilinear(n: Node) -> dict[str, Expr]:
+def resize_bilinear(n: Node, b: Builder) -> dict[str, Expr]:
     """Interpolated in float32."""
-    return {"resized_images": _bilinear(n, n.images.cast(_FLOAT), _sizes(n))}
+    return {"resized_images": _bilinear(n, b, n.images.cast(_FLOAT), _sizes(n))}
 
 
 class ResizeBilinearGrad(Resizing):
@@ -182,12 +180,12 @@ class ResizeBilinearGrad(Resizing):
 
 
 @lowers(ResizeBilinearGrad, repeatable=True)
-def resize_bilinear_grad(n: Node) -> dict[str, Expr]:
+def resize_bilinear_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """Each pixel's gradient, shared out among the four that it was interpolated from."""
-    b, images = n.builder, n.original_image
+    images = n.original_image
     wide = images.cast(_FLOAT)
     made = [b.sizes([n.grads.size(axis)]).reshape() for axis in (1, 2)]
-    return {"output": pullback(b, [_bilinear(n, wide, made)], [wide], [n.grads])[0].cast(images.dtype)}
+    return {"output": pullback(b, [_bilinear(n, b, wide, made)], [wide], [n.grads])[0].cast(images.dtype)}
 
 
 class LRN(RawOp, input="N H W C"):
@@ -198,15 +196,15 @@ class LRN(RawOp, input="N H W C"):
 
 
 @lowers(LRN, repeatable=True)
-def local_response_normalization(n: Node) -> dict[str, Expr]:
+def local_response_normalization(n: Node, b: Builder) -> dict[str, Expr]:
     """ONNX's operator, which takes the mean over the window in place of the sum."""
-    return {"output": _normalized(n, arranged(widened(n.input), "NHWC", "NCHW")).transpose(0, 2, 3, 1)}
+    return {"output": _normalized(n, b, arranged(widened(n.input), "NHWC", "NCHW")).transpose(0, 2, 3, 1)}
 
 
-def _normalized(n: Node, image: Expr) -> Expr:
+def _normalized(n: Node, b: Builder, image: Expr) -> Expr:
     size = 2 * n.depth_radius + 1
     options = {"alpha": n.alpha * size, "beta": n.beta, "bias": n.bias, "size": size}
-    return n.builder.op(std.LRN, image.cast(_FLOAT), **options).cast(image.dtype)
+    return b.op(std.LRN, image.cast(_FLOAT), **options).cast(image.dtype)
 
 
 class LRNGrad(RawOp, input_grads="N H W C", input_image="N H W C", output_image="N H W C"):
@@ -214,7 +212,7 @@ class LRNGrad(RawOp, input_grads="N H W C", input_image="N H W C", output_image=
 
 
 @lowers(LRNGrad, repeatable=True)
-def local_response_normalization_grad(n: Node) -> dict[str, Expr]:
+def local_response_normalization_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """The gradient of that operator."""
     image, dy = (arranged(x, "NHWC", "NCHW") for x in (n.input_image, n.input_grads))
-    return {"output": pullback(n.builder, [_normalized(n, image)], [image], [dy])[0].transpose(0, 2, 3, 1)}
+    return {"output": pullback(b, [_normalized(n, b, image)], [image], [dy])[0].transpose(0, 2, 3, 1)}

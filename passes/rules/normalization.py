@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from lstm_lower.dims import Dim
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import RawOp
 from lstm_lower.passes.rules.registry import Node, lowers
@@ -50,9 +50,9 @@ class _Channels:
         return vector.unsqueeze(*self._behind) if self._behind else vector
 
 
-def _deviation(n: Node, variance: Expr) -> Expr:
+def _deviation(n: Node, b: Builder, variance: Expr) -> Expr:
     deviation: Expr = (variance + n.epsilon).sqrt()
-    return n.builder.op(std.Reciprocal, deviation)
+    return b.op(std.Reciprocal, deviation)
 
 
 class _BatchNormalization(RawOp, abstract=True, reserve_space_2="C", scale="C", reserve_space_1="C", offset="C"):
@@ -122,12 +122,12 @@ class FusedBatchNormV3(_Forward, U=("float32",)):
 
 
 @lowers(FusedBatchNorm, FusedBatchNormV2, FusedBatchNormV3)
-def fused_batch_norm(n: Node) -> dict[str, Expr]:
+def fused_batch_norm(n: Node, b: Builder) -> dict[str, Expr]:
     """In training the batch's own mean and variance normalise; the running averages take the unbiased variance.
 
     The variance is the mean square of what is left of x without its mean: in the mean of x * x digits would cancel.
     """
-    b, channels = n.builder, _Channels(n, n.x)
+    channels = _Channels(n, n.x)
     mean, variance = n.mean, n.variance
     new_mean, new_variance = mean, variance
     if n.is_training:
@@ -142,7 +142,7 @@ def fused_batch_norm(n: Node) -> dict[str, Expr]:
             new_variance = n.variance * (1 - factor) + new_variance * factor
     else:
         centred = n.x - channels.broadcast(mean)
-    scale = channels.broadcast(_deviation(n, variance) * n.scale)
+    scale = channels.broadcast(_deviation(n, b, variance) * n.scale)
     return {
         "y": centred * scale + channels.broadcast(n.offset),
         "batch_mean": new_mean,
@@ -170,17 +170,17 @@ class FusedBatchNormGradV3(_Gradient):
 
 
 @lowers(FusedBatchNormGrad, FusedBatchNormGradV2, FusedBatchNormGradV3)
-def fused_batch_norm_grad(n: Node) -> dict[str, Expr]:
+def fused_batch_norm_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """In training mean and variance depend on x too, which takes the gradient's own mean and slope out of it."""
     channels = _Channels(n, n.x)
     dy, mean, variance = n.y_backprop, n.reserve_space_1, n.reserve_space_2
-    deviation = _deviation(n, variance)
+    deviation = _deviation(n, b, variance)
     normalised = (n.x - channels.broadcast(mean)) * channels.broadcast(deviation)
     d_scale, d_offset = channels.total(dy * normalised), channels.total(dy)
     if n.is_training:
         slope = channels.broadcast(d_scale / channels.count)
         dy = dy - channels.broadcast(d_offset / channels.count) - normalised * slope
-    empty = n.builder.constant([], ir.DataType.FLOAT)
+    empty = b.constant([], ir.DataType.FLOAT)
     results = {
         "x_backprop": dy * channels.broadcast(deviation * n.scale),
         "scale_backprop": d_scale,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import OpDef
 from lstm_lower.ops import ort_arrays as ops
 from lstm_lower.passes.gradients.reverse import pullback
@@ -24,20 +24,20 @@ _LOOKING: dict[type[OpDef], tuple[type[std.Standard], tuple[str, ...]]] = {
 }
 
 
-def zeros(n: Node, sizes: Expr) -> Expr:
+def zeros(n: Node, b: Builder, sizes: Expr) -> Expr:
     """Zeros of a shape, which stand for an operand of which nothing but the shape matters."""
-    return n.builder.fill(0, sizes, n.dY.dtype)
+    return b.fill(0, sizes, n.dY.dtype)
 
 
 @lowers(*_LOOKING)
-def looking_grad(n: Node) -> dict[str, Expr]:
+def looking_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """The gradient of looking up in zeros."""
     operator, names = _LOOKING[n.op]
-    x = zeros(n, n.shape)
+    x = zeros(n, b, n.shape)
     if x.shape is None and (rank := _rank(n)) is not None:
-        n.builder.set_shape(x, [None] * rank)
-    found = n.builder.op(operator, x, *(n.get(name, None) for name in names), **attributes(n))
-    return {"dX": pullback(n.builder, [found], [x], [n.dY])[0]}
+        b.set_shape(x, [None] * rank)
+    found = b.op(operator, x, *(n.get(name, None) for name in names), **attributes(n))
+    return {"dX": pullback(b, [found], [x], [n.dY])[0]}
 
 
 def _rank(n: Node) -> int | None:
@@ -55,30 +55,30 @@ def attributes(n: Node) -> dict[str, Any]:
 
 
 @lowers(ops.ConcatTraining)
-def concat_training(n: Node) -> dict[str, Expr]:
+def concat_training(n: Node, b: Builder) -> dict[str, Expr]:
     """Joined, and the sizes along the axis."""
     parts = n.all_moved("inputs")
     return {
-        "concat_result": n.builder.concat(parts, n.axis),
-        "per_input_length": n.builder.sizes([part.size(n.axis) for part in parts]),
+        "concat_result": b.concat(parts, n.axis),
+        "per_input_length": b.sizes([part.size(n.axis) for part in parts]),
     }
 
 
 @lowers(ops.SplitTraining)
-def split_training(n: Node) -> dict[str, list[Expr]]:
+def split_training(n: Node, b: Builder) -> dict[str, list[Expr]]:
     """Divided by the sizes."""
-    parts = n.builder.ops(std.Split, n.moved("input"), n.split, outputs=len(n.node.outputs), axis=n.axis)
+    parts = b.ops(std.Split, n.moved("input"), n.split, outputs=len(n.node.outputs), axis=n.axis)
     return {"outputs": parts}
 
 
 @lowers(ops.ReduceSumTraining)
-def reduce_sum_training(n: Node) -> dict[str, Expr]:
+def reduce_sum_training(n: Node, b: Builder) -> dict[str, Expr]:
     """ONNX's own sum."""
-    return {"reduced": n.builder.op(std.ReduceSum, n.data, n.axes, **attributes(n))}
+    return {"reduced": b.op(std.ReduceSum, n.data, n.axes, **attributes(n))}
 
 
 @lowers(ops.FusedMatMul, ops.TransposeMatMul)
-def fused_mat_mul(n: Node) -> dict[str, Expr]:
+def fused_mat_mul(n: Node, _: Builder) -> dict[str, Expr]:
     """A product of matrices turned before."""
     product = _turned(n, "A") @ _turned(n, "B")
     return {"Y": product if n.alpha == 1 else product * n.alpha}
@@ -103,7 +103,7 @@ def _turned(n: Node, name: str) -> Expr:
 
 
 @lowers(ops.ReduceAllL2)
-def reduce_all_l2(n: Node) -> dict[str, Expr]:
+def reduce_all_l2(n: Node, b: Builder) -> dict[str, Expr]:
     """The squares' sums are scalars."""
-    first, *others = [n.builder.op(std.ReduceSumSquare, x, keepdims=0) for x in n.variadic("X")]
+    first, *others = [b.op(std.ReduceSumSquare, x, keepdims=0) for x in n.variadic("X")]
     return {"Y": sum(others, first).sqrt()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr, concat, detached, tanh
+from lstm_lower.graph.builder import Builder, Expr, concat, detached, tanh
 from lstm_lower.opdef import DType
 from lstm_lower.ops import ort_attention as ops
 from lstm_lower.passes.formulas.sizes import Size, up_to
@@ -16,9 +16,9 @@ _LOWEST = -3.4028234663852886e38
 
 
 @lowers(ops.Attention)
-def attention(n: Node) -> dict[str, Expr]:
+def attention(n: Node, b: Builder) -> dict[str, Expr]:
     """One product makes queries, keys and values."""
-    b, bias = n.builder, n.get("bias", None)
+    bias = n.get("bias", None)
     _check_absent(n, "past_sequence_length")
     joined = n.operand("input") @ n.weights
     joined = joined if bias is None else joined + bias
@@ -31,18 +31,18 @@ def attention(n: Node) -> dict[str, Expr]:
     past = n.get("past", None)
     if past is not None:
         k, v = (concat([past.slice(i, i + 1, axis=0).squeeze(0), new], 2) for i, new in enumerate((k, v)))
-    results = {"output": _joined(_weights(n, q, k, n.get("mask_index", None)) @ v, sizes[2])}
+    results = {"output": _joined(_weights(n, b, q, k, n.get("mask_index", None)) @ v, sizes[2])}
     return {**results, "present": b.concat([k.unsqueeze(0), v.unsqueeze(0)], 0)} if n.used("present") else results
 
 
 @lowers(ops.MultiHeadAttention)
-def multi_head_attention(n: Node) -> dict[str, Expr]:
+def multi_head_attention(n: Node, b: Builder) -> dict[str, Expr]:
     """Keys and values of before come first."""
     _check_absent(n, "past_sequence_length", "cache_indirection")
     q, k, v = _three(n)
     past = n.get("past_key", None), n.get("past_value", None)
     k, v = (new if old is None else concat([old, new], 2) for old, new in zip(past, (k, v), strict=True))
-    weights = _weights(n, q, k, n.get("key_padding_mask", None))
+    weights = _weights(n, b, q, k, n.get("key_padding_mask", None))
     return {"output": _joined(weights @ v), "present_key": k, "present_value": v, "qk": weights}
 
 
@@ -123,13 +123,12 @@ def _check_absent(n: Node, *names: str) -> None:
             raise n.unsupported(name, "nothing", "an operand")
 
 
-def _weights(n: Node, q: Expr, k: Expr, mask: Expr | None) -> Expr:
+def _weights(n: Node, b: Builder, q: Expr, k: Expr, mask: Expr | None) -> Expr:
     """The weights of keys, [B, N, S, T]: where the mask is 0 a score has `mask_filter_value` added."""
-    b = n.builder
     scores = _scores(n, q, k)
     if mask is not None:
         ends = [b.constant(value, scores.dtype) for value in (0, n.mask_filter_value)]
-        scores = scores + b.where(_kept(n, mask, k), *ends)
+        scores = scores + b.where(_kept(n, b, mask, k), *ends)
     if n.unidirectional:
         # The last query sees the last key.
         before = _difference(k, q)
@@ -157,9 +156,9 @@ def _causal(scores: Expr, queries: Expr, keys: Expr) -> Expr:
     return scores.builder.where(keys > queries, _LOWEST, scores)
 
 
-def _kept(n: Node, mask: Expr, k: Expr) -> Expr:
+def _kept(n: Node, b: Builder, mask: Expr, k: Expr) -> Expr:
     """Which keys count, [B, 1, 1 or S, T]: by a mask that is positive there, or by where each row of keys ends."""
-    b, name = n.builder, "mask_index" if n.op is ops.Attention else "key_padding_mask"
+    name = "mask_index" if n.op is ops.Attention else "key_padding_mask"
     rank = len(_shape(n, name))
     if rank in (2, 3):
         return (mask.unsqueeze(1, 2) if rank == 2 else mask.unsqueeze(1)) > 0
@@ -176,7 +175,7 @@ def _kept(n: Node, mask: Expr, k: Expr) -> Expr:
 
 
 @lowers(ops.GroupQueryAttention)
-def group_query_attention(n: Node) -> dict[str, Expr]:
+def group_query_attention(n: Node, b: Builder) -> dict[str, Expr]:
     """Row b has `seqlens_k + 1` keys, of which the last are those of its queries; queries behind them are padding."""
     _check_absent(n, "position_ids", "head_sink", "k_scale", "v_scale", "q_norm_weight", "k_norm_weight")
     _check_absent(n, "query_seqlens")
@@ -184,7 +183,6 @@ def group_query_attention(n: Node) -> dict[str, Expr]:
         raise n.unsupported("attribute num_heads", f"a multiple of kv_num_heads = {n.kv_num_heads}", n.num_heads)
     if n.smooth_softmax > 0:
         raise n.unsupported("attribute smooth_softmax", "0", n.smooth_softmax)
-    b = n.builder
     q, k, v = _grouped(n)
     size = _width(n, q)
     lengths = n.seqlens_k.reshape(-1, 1).cast(DType.INT64) + 1
@@ -195,7 +193,7 @@ def group_query_attention(n: Node) -> dict[str, Expr]:
         q, k = (_turned(x, _angles(n, places), size, interleaved=bool(n.rotary_interleaved)) for x in (q, k))
     past = n.get("past_key", None), n.get("past_value", None)
     if past[0] is not None and past[1] is not None:
-        k, v = (_appended(n, before, new, old) for before, new in zip(past, (k, v), strict=True))
+        k, v = (_appended(n, b, before, new, old) for before, new in zip(past, (k, v), strict=True))
     shared = n.num_heads // n.kv_num_heads
     keys, values = (_repeated(x, shared, n.num_heads) for x in (k, v))
     if n.get("attention_bias", None) is not None and past[0] is not None:
@@ -241,9 +239,8 @@ def _repeated(x: Expr, times: int, heads: int) -> Expr:
     return b.op(std.Reshape, wide, whole)
 
 
-def _appended(n: Node, before: Expr, new: Expr, old: Expr) -> Expr:
+def _appended(n: Node, b: Builder, before: Expr, new: Expr, old: Expr) -> Expr:
     """Keys behind those of before, of which row b has `old`, as many as the longest row or the buffer has."""
-    b = n.builder
     total = n.total_sequence_length.reshape(1).cast(DType.INT64)
     count = total.maximum(b.sizes([before.size(2)]))
     joined = concat([before, new], 2)
@@ -258,7 +255,7 @@ def _appended(n: Node, before: Expr, new: Expr, old: Expr) -> Expr:
 
 
 @lowers(ops.RotaryEmbedding)
-def rotary_embedding(n: Node) -> dict[str, Expr]:
+def rotary_embedding(n: Node, b: Builder) -> dict[str, Expr]:
     """Places are given one by one, or count from one that is given."""
     x, places = n.operand("input"), n.position_ids
     rank = len(_shape(n, "input"))
@@ -270,7 +267,7 @@ def rotary_embedding(n: Node) -> dict[str, Expr]:
     size = width if rank == 4 else width // n.num_heads if n.num_heads else 2 * half
     heads = x if rank == 4 else _heads(n, "input", x, width // size, width)
     if len(_shape(n, "position_ids")) == 1:
-        places = (places + up_to(n.builder, heads.size(2))).unsqueeze(0)
+        places = (places + up_to(b, heads.size(2))).unsqueeze(0)
     y = _turned(heads, _angles(n, places), size, interleaved=bool(n.interleaved))
     return {"output": y if rank == 4 else _joined(y, width)}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr, concat
+from lstm_lower.graph.builder import Builder, Expr, concat
 from lstm_lower.opdef import DType
 from lstm_lower.ops import ort_fused as ops
 from lstm_lower.passes.formulas.indices import from_front
@@ -31,13 +31,13 @@ _NAMED = {op.op_type: op for op in _ACTIVATIONS}
 
 
 @lowers(ops.SkipLayerNormalization)
-def skip_layer_normalization(n: Node) -> dict[str, Expr]:
+def skip_layer_normalization(n: Node, _: Builder) -> dict[str, Expr]:
     """The sum leaves the op, too."""
     return _normalized(n, _added(n), n.get("beta", None))
 
 
 @lowers(ops.SkipSimplifiedLayerNormalization)
-def skip_simplified_layer_normalization(n: Node) -> dict[str, Expr]:
+def skip_simplified_layer_normalization(n: Node, _: Builder) -> dict[str, Expr]:
     """Without the mean, which onnxruntime's kernels do not make either."""
     if n.used("mean"):
         raise n.unsupported("mean", "nothing that reads it", "a reader")
@@ -67,9 +67,9 @@ def _normalized(n: Node, total: Expr, beta: Expr | None) -> dict[str, Expr]:
 
 
 @lowers(ops.EmbedLayerNormalization)
-def embed_layer_normalization(n: Node) -> dict[str, Expr]:
+def embed_layer_normalization(n: Node, b: Builder) -> dict[str, Expr]:
     """Places count from zero without `position_ids`, and words of the mask are those whose entry is 1."""
-    b, ids, mask = n.builder, from_front(n.input_ids), n.get("mask", None)
+    ids, mask = from_front(n.input_ids), n.get("mask", None)
     places, segments = n.get("position_ids", None), n.get("segment_ids", None)
     total = n.word_embedding.take(ids)
     if places is None:
@@ -87,19 +87,19 @@ def embed_layer_normalization(n: Node) -> dict[str, Expr]:
 
 
 @lowers(ops.FusedConv)
-def fused_conv(n: Node) -> dict[str, Expr]:
+def fused_conv(n: Node, b: Builder) -> dict[str, Expr]:
     """The convolution, what is added to it, the activation."""
-    y, other = n.builder.op(std.Conv, n.X, n.W, n.get("B", None), **_of_layer(n)), n.get("Z", None)
+    y, other = b.op(std.Conv, n.X, n.W, n.get("B", None), **_of_layer(n)), n.get("Z", None)
     y = y if other is None else y + other
     values = n.activation_params
     if n.activation == std.Clip.op_type:
-        low, high = (n.builder.constant(value, y.dtype) for value in _as_many(n, 2))
-        return {"Y": n.builder.op(std.Clip, y, low, high)}
+        low, high = (b.constant(value, y.dtype) for value in _as_many(n, 2))
+        return {"Y": b.op(std.Clip, y, low, high)}
     if not n.activation:
         return {"Y": y}
     op = _NAMED[n.activation]
     names = _ACTIVATIONS[op] if values else ()
-    return {"Y": n.builder.op(op, y, **dict(zip(names, _as_many(n, len(names)), strict=True)))}
+    return {"Y": b.op(op, y, **dict(zip(names, _as_many(n, len(names)), strict=True)))}
 
 
 def _of_layer(n: Node) -> dict[str, Any]:
@@ -115,21 +115,21 @@ def _as_many(n: Node, count: int) -> list[float]:
 
 
 @lowers(ops.FusedGemm)
-def fused_gemm(n: Node) -> dict[str, Expr]:
+def fused_gemm(n: Node, b: Builder) -> dict[str, Expr]:
     """The product, then the activation with the parameters that the node has."""
     given = attributes(n)
-    y = n.builder.op(std.Gemm, n.A, n.B, n.get("C", None), **_of_layer(n))
+    y = b.op(std.Gemm, n.A, n.B, n.get("C", None), **_of_layer(n))
     if not n.activation:
         return {"Y": y}
     if n.activation not in _NAMED:
         raise n.unsupported("activation", f"one of {sorted(_NAMED)}", repr(n.activation))
     op = _NAMED[n.activation]
     named = {name: getattr(n, f"activation_{name}") for name in _ACTIVATIONS[op] if f"activation_{name}" in given}
-    return {"Y": n.builder.op(op, y, **named)}
+    return {"Y": b.op(op, y, **named)}
 
 
 @lowers(ops.MatMulNBits)
-def mat_mul_n_bits(n: Node) -> dict[str, Expr]:
+def mat_mul_n_bits(n: Node, _: Builder) -> dict[str, Expr]:
     """The weight is made anew in each run; a runtime folds it where it is a constant."""
     if n.get("g_idx", None) is not None:
         raise n.unsupported("g_idx", "no groups of its own", "some")
@@ -149,9 +149,9 @@ def mat_mul_n_bits(n: Node) -> dict[str, Expr]:
 
 
 @lowers(ops.GatherBlockQuantized)
-def gather_block_quantized(n: Node) -> dict[str, Expr]:
+def gather_block_quantized(n: Node, b: Builder) -> dict[str, Expr]:
     """Only the rows that are read are unpacked."""
-    b, bytes_, count = n.builder, n.call.sizes.get("L"), n.call.sizes.get("Q")
+    bytes_, count = n.call.sizes.get("L"), n.call.sizes.get("Q")
     if not isinstance(bytes_, int) or not isinstance(count, int):
         raise n.unsupported("data", "a table of known size", [bytes_, count])
     size, rank = bytes_ * 8 // n.bits, len(n.indices.shape or ())
@@ -175,13 +175,13 @@ def gather_block_quantized(n: Node) -> dict[str, Expr]:
 
 
 @lowers(ops.DynamicQuantizeLSTM)
-def dynamic_quantize_lstm(n: Node) -> dict[str, Expr]:
+def dynamic_quantize_lstm(n: Node, b: Builder) -> dict[str, Expr]:
     """A layer of ONNX's own with the weights that the integers stand for."""
 
     def weight(name: str) -> Expr:
         scale, zero = (spread(f"{name}_{part}") for part in ("scale", "zero_point"))
         columns = (n.operand(name).cast(n.X.dtype) - zero) * scale
-        return n.builder.op(std.Transpose, columns, perm=[0, 2, 1])
+        return b.op(std.Transpose, columns, perm=[0, 2, 1])
 
     def spread(name: str) -> Expr:
         """`[D]` or `[D, 4*H]` for all rows."""
@@ -191,7 +191,7 @@ def dynamic_quantize_lstm(n: Node) -> dict[str, Expr]:
         return value.unsqueeze(1, 2) if len(value.shape) == 1 else value.unsqueeze(1)
 
     operands = [n.get(name, None) for name in ("B", "sequence_lens", "initial_h", "initial_c", "P")]
-    results = n.builder.ops(std.LSTM, n.X, weight("W"), weight("R"), *operands, outputs=3, **attributes(n))
+    results = b.ops(std.LSTM, n.X, weight("W"), weight("R"), *operands, outputs=3, **attributes(n))
     return dict(zip(("Y", "Y_h", "Y_c"), results, strict=True))
 
 

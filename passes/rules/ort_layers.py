@@ -7,7 +7,7 @@ forward pass computes.
 from __future__ import annotations
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.ops import ort_layers as ops
 from lstm_lower.passes.formulas.indices import from_front, within
 from lstm_lower.passes.formulas.rows import add_rows, reshape_to
@@ -17,10 +17,12 @@ from lstm_lower.passes.rules.ort_arrays import attributes, zeros
 from lstm_lower.passes.rules.registry import Node, lowers
 
 
-def _gradients(n: Node, operator: type[std.Standard], *operands: Expr | None, **extra: object) -> list[Expr]:
+def _gradients(
+    n: Node, b: Builder, operator: type[std.Standard], *operands: Expr | None, **extra: object
+) -> list[Expr]:
     """The gradients of the operands that there are, through the operator with the node's attributes."""
-    y = n.builder.op(operator, *operands, **{**attributes(n), **extra})
-    return pullback(n.builder, [y], [x for x in operands if x is not None], [n.dY])
+    y = b.op(operator, *operands, **{**attributes(n), **extra})
+    return pullback(b, [y], [x for x in operands if x is not None], [n.dY])
 
 
 def _check_rank(n: Node) -> None:
@@ -29,38 +31,38 @@ def _check_rank(n: Node) -> None:
 
 
 @lowers(ops.ConvGrad)
-def conv_grad(n: Node) -> dict[str, Expr]:
+def conv_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """Whatever the bias was, its gradient is the same."""
     _check_rank(n)
-    bias = n.builder.fill(0, [n.W.size(0)], n.W.dtype)
-    return dict(zip(("dX", "dW", "dB"), _gradients(n, std.Conv, n.X, n.W, bias), strict=True))
+    bias = b.fill(0, [n.W.size(0)], n.W.dtype)
+    return dict(zip(("dX", "dW", "dB"), _gradients(n, b, std.Conv, n.X, n.W, bias), strict=True))
 
 
 @lowers(ops.ConvTransposeGrad)
-def conv_transpose_grad(n: Node) -> dict[str, Expr]:
+def conv_transpose_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """As Conv's; a weight has the channels of the result on its second axis."""
     _check_rank(n)
-    bias = n.builder.fill(0, [n.W.size(1) * n.group], n.W.dtype)
-    return dict(zip(("dX", "dW", "dB"), _gradients(n, std.ConvTranspose, n.X, n.W, bias), strict=True))
+    bias = b.fill(0, [n.W.size(1) * n.group], n.W.dtype)
+    return dict(zip(("dX", "dW", "dB"), _gradients(n, b, std.ConvTranspose, n.X, n.W, bias), strict=True))
 
 
 @lowers(ops.AveragePoolGrad)
-def average_pool_grad(n: Node) -> dict[str, Expr]:
+def average_pool_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """The gradient of the averages of zeros."""
-    x = zeros(n, _image_sizes(n))
-    return {"dX": _gradients(n, std.AveragePool, x)[0]}
+    x = zeros(n, b, _image_sizes(n, b))
+    return {"dX": _gradients(n, b, std.AveragePool, x)[0]}
 
 
 @lowers(ops.MaxPoolGrad)
-def max_pool_grad(n: Node) -> dict[str, Expr]:
+def max_pool_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """Each element is added at its place among all of the image's elements."""
-    sizes = _image_sizes(n)
-    count = n.builder.op(std.ReduceProd, sizes, keepdims=1)
+    sizes = _image_sizes(n, b)
+    count = b.op(std.ReduceProd, sizes, keepdims=1)
     total = add_rows(n.dY.reshape(-1), n.Indices.reshape(-1), count)
     return {"dX": reshape_to(total, sizes)}
 
 
-def _image_sizes(n: Node) -> Expr:
+def _image_sizes(n: Node, b: Builder) -> Expr:
     """The shape of the image: that of examples and channels is dY's, what lies behind the graph declares."""
     declared = n.node.outputs[0].shape
     inner = [] if declared is None else [size for size in list(declared)[2:] if isinstance(size, int)]
@@ -68,54 +70,53 @@ def _image_sizes(n: Node) -> Expr:
         got = "none" if declared is None else f"{list(declared)}"
         raise n.unsupported("dX", "a declared shape whose image sizes are known", got)
     sizes: list[Size] = [n.dY.size(0), n.dY.size(1), *inner]
-    return n.builder.sizes(sizes)
+    return b.sizes(sizes)
 
 
 @lowers(ops.ResizeGrad)
-def resize_grad(n: Node) -> dict[str, Expr]:
+def resize_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """The gradient of the image alone."""
     roi, scales = n.get("roi", None), n.get("scales", None)
-    y = n.builder.op(std.Resize, n.X, roi, scales, **attributes(n))
-    return {"dX": pullback(n.builder, [y], [n.X], [n.dY])[0]}
+    y = b.op(std.Resize, n.X, roi, scales, **attributes(n))
+    return {"dX": pullback(b, [y], [n.X], [n.dY])[0]}
 
 
 @lowers(ops.LayerNormalizationGrad)
-def layer_normalization_grad(n: Node) -> dict[str, Expr]:
+def layer_normalization_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """Whatever the bias was, its gradient is the same."""
-    bias = n.builder.zeros_like(n.scale)
-    found = _gradients(n, std.LayerNormalization, n.X, n.scale, bias)
+    bias = b.zeros_like(n.scale)
+    found = _gradients(n, b, std.LayerNormalization, n.X, n.scale, bias)
     return dict(zip(("dX", "dscale", "dbias"), found, strict=True))
 
 
 @lowers(ops.SimplifiedLayerNormalization)
-def simplified_layer_normalization(n: Node) -> dict[str, Expr]:
+def simplified_layer_normalization(n: Node, b: Builder) -> dict[str, Expr]:
     """The inverse of the root mean square leaves the op, too."""
-    y, inverse = _simplified(n)
+    y, inverse = _simplified(n, b)
     return {"Y": y, "inv_std_var": inverse}
 
 
 @lowers(ops.SimplifiedLayerNormalizationGrad)
-def simplified_layer_normalization_grad(n: Node) -> dict[str, Expr]:
+def simplified_layer_normalization_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """The gradient of the formula."""
-    y, _ = _simplified(n)
-    return dict(zip(("dX", "dscale"), pullback(n.builder, [y], [n.X, n.scale], [n.dY]), strict=True))
+    y, _ = _simplified(n, b)
+    return dict(zip(("dX", "dscale"), pullback(b, [y], [n.X, n.scale], [n.dY]), strict=True))
 
 
-def _simplified(n: Node) -> tuple[Expr, Expr]:
+def _simplified(n: Node, b: Builder) -> tuple[Expr, Expr]:
     axis = n.axis
     if axis >= 0:
         if n.X.shape is None:
             raise n.unsupported("X", "a known rank", "none")
         axis -= len(n.X.shape)
     squares = (n.X * n.X).reduce(std.ReduceMean, list(range(axis, 0)))
-    inverse = n.builder.op(std.Reciprocal, (squares + n.epsilon).sqrt())
+    inverse = b.op(std.Reciprocal, (squares + n.epsilon).sqrt())
     return n.X * inverse * n.scale, inverse
 
 
 @lowers(ops.BatchNormInternal)
-def batch_norm_internal(n: Node) -> dict[str, Expr]:
+def batch_norm_internal(n: Node, b: Builder) -> dict[str, Expr]:
     """ONNX's own, and the statistics of the batch from its running ones."""
-    b = n.builder
     operands = (n.X, n.scale, n.B, n.input_mean, n.input_var)
     y, mean, variance = b.ops(std.BatchNormalization, *operands, outputs=3, **{**attributes(n), "training_mode": 1})
     if n.X.shape is None:
@@ -134,31 +135,30 @@ def batch_norm_internal(n: Node) -> dict[str, Expr]:
 
 
 @lowers(ops.BatchNormalizationGrad)
-def batch_normalization_grad(n: Node) -> dict[str, Expr]:
+def batch_normalization_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """The gradient of batch normalization in training; it does not depend on the running statistics."""
-    b, nothing = n.builder, n.builder.zeros_like(n.scale)
+    nothing = b.zeros_like(n.scale)
     operands = (n.X, n.scale, nothing, nothing, nothing)
     y, *_ = b.ops(std.BatchNormalization, *operands, outputs=3, **attributes(n), training_mode=1)
     return dict(zip(("dX", "dscale", "dB"), pullback(b, [y], operands[:3], [n.dY]), strict=True))
 
 
 @lowers(ops.SoftmaxCrossEntropyLossGrad, ops.SoftmaxCrossEntropyLossInternalGrad)
-def softmax_cross_entropy_loss_grad(n: Node) -> dict[str, Expr]:
+def softmax_cross_entropy_loss_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """Logarithms of probabilities are scores, too, and their probabilities are the same."""
-    loss, _ = _cross_entropy(n, n.log_prob, n.label, n.get("weight", None))
-    return {"d_logits": pullback(n.builder, [loss], [n.log_prob], [n.dY])[0]}
+    loss, _ = _cross_entropy(n, b, n.log_prob, n.label, n.get("weight", None))
+    return {"d_logits": pullback(b, [loss], [n.log_prob], [n.dY])[0]}
 
 
 @lowers(ops.SoftmaxCrossEntropyLossInternal)
-def softmax_cross_entropy_loss_internal(n: Node) -> dict[str, Expr]:
+def softmax_cross_entropy_loss_internal(n: Node, b: Builder) -> dict[str, Expr]:
     """The formula."""
-    loss, log_prob = _cross_entropy(n, n.scores, n.labels, n.get("weights", None))
+    loss, log_prob = _cross_entropy(n, b, n.scores, n.labels, n.get("weights", None))
     return {"output": loss, "log_prob": log_prob}
 
 
-def _cross_entropy(n: Node, scores: Expr, labels: Expr, weights: Expr | None) -> tuple[Expr, Expr]:
+def _cross_entropy(n: Node, b: Builder, scores: Expr, labels: Expr, weights: Expr | None) -> tuple[Expr, Expr]:
     """The loss, and the logarithms of the probabilities; a label that is ignored weighs nothing, others are classes."""
-    b = n.builder
     ignored = n.get("ignore_index", -1)
     ignored = ignored.cast(labels.dtype).reshape() if isinstance(ignored, Expr) else labels.like(ignored)
     if scores.shape is None:

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import END, Expr, concat, sigmoid, tanh
+from lstm_lower.graph.builder import END, Builder, Expr, concat, sigmoid, tanh
 from lstm_lower.ops.ort_recurrent import GRUGrad, GRUTraining, LSTMGrad, LSTMTraining
 from lstm_lower.passes.decompositions.recurrent import stacked
 from lstm_lower.passes.formulas.cudnn_cells import gates_and_last
@@ -37,10 +37,12 @@ class _Direction:
 
     Attributes:
         n: the node.
+        builder: where nodes go.
         index: which one.
     """
 
     n: Node
+    builder: Builder
     index: int
 
     @property
@@ -71,14 +73,14 @@ class _Direction:
     def state(self, name: str) -> Expr:
         """A state `[B, H]`: zeros where it is left out."""
         found = self.part(name)
-        b, sizes = self.n.builder, [self.n.size("B"), self.n.size("H")]
+        b, sizes = self.builder, [self.n.size("B"), self.n.size("H")]
         return b.fill(0, sizes, self.n.X.dtype) if found is None else found
 
     def biases(self, gates: int) -> list[Expr]:
         """The input side's and the recurrent side's, zeros where they are left out."""
         found = self.part("B")
         if found is None:
-            found = self.n.builder.fill(0, [2 * gates * self.n.hidden_size], self.n.X.dtype)
+            found = self.builder.fill(0, [2 * gates * self.n.hidden_size], self.n.X.dtype)
         return found.split(2, axis=0)
 
     def before(self, first: Expr, sequence: Expr) -> Expr:
@@ -90,18 +92,18 @@ class _Direction:
     def incoming(self, name: str) -> Expr:
         """The gradient of a sequence of states, zeros where nothing flows."""
         found = self.sequence(name)
-        return self.n.builder.zeros_like(self.saved("all_hidden")) if found is None else found
+        return self.builder.zeros_like(self.saved("all_hidden")) if found is None else found
 
     def walk(self, body: Body, states: list[Expr], inputs: list[Expr], *, gradient: bool = False):  # type: ignore[no-untyped-def]
         """A Scan in the direction of the walk, or of its gradient."""
-        return self.n.builder.scan(body, states=states, inputs=inputs, reverse=self.backwards != gradient)
+        return self.builder.scan(body, states=states, inputs=inputs, reverse=self.backwards != gradient)
 
 
 def _entry(stacked: Expr, index: int, axis: int) -> Expr:
     return stacked.slice(index, index + 1, axis=axis).squeeze(axis)
 
 
-def _directions(n: Node, *functions: type[std.Unary]) -> list[_Direction]:
+def _directions(n: Node, b: Builder, *functions: type[std.Unary]) -> list[_Direction]:
     """The directions of a node.
 
     Raises:
@@ -116,16 +118,16 @@ def _directions(n: Node, *functions: type[std.Unary]) -> list[_Direction]:
             raise n.unsupported(f"attribute {name}", f"{plain} or no value", n.get(name, plain))
     if n.value("sequence_lens") is not None:
         raise n.unsupported("sequence_lens", "no lengths, as onnxruntime-training takes none", "lengths")
-    return [_Direction(n, index) for index in range(count)]
+    return [_Direction(n, b, index) for index in range(count)]
 
 
 @lowers(LSTMTraining)
-def lstm_training(n: Node) -> dict[str, Expr]:
+def lstm_training(n: Node, b: Builder) -> dict[str, Expr]:
     """ONNX's own operator where the saved values are not asked for."""
-    directions = _directions(n, std.Sigmoid, std.Tanh, std.Tanh)
+    directions = _directions(n, b, std.Sigmoid, std.Tanh, std.Tanh)
     if n.standard_rnn and not n.used("all_cell") and not n.used("iofc"):
         operands = [n.get(name, None) for name in ("X", "W", "R", "B", "sequence_lens", *_STATES, "P")]
-        found = n.builder.ops(std.LSTM, *operands, outputs=3, hidden_size=n.hidden_size, direction=n.direction)
+        found = b.ops(std.LSTM, *operands, outputs=3, hidden_size=n.hidden_size, direction=n.direction)
         return dict(zip(("all_hidden", "final_hidden", "final_cell"), found, strict=True))
     results = []
     for d in directions:
@@ -160,14 +162,14 @@ def _peephole(weights: Expr | None) -> Peephole | None:
 
 
 @lowers(LSTMGrad)
-def lstm_grad(n: Node) -> dict[str, Expr]:
+def lstm_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """The gates' gradients step by step, and products with them over all steps."""
     if n.value("P") is None and n.used("dP"):
         raise n.unsupported(
             "P", "the peephole weights, or the LSTMTraining that made iofc in the same graph", "neither"
         )
     results = []
-    for d in _directions(n, std.Sigmoid, std.Tanh, std.Tanh):
+    for d in _directions(n, b, std.Sigmoid, std.Tanh, std.Tanh):
         recurrence = d.given("R")
         peephole = _peephole(d.part("P"))
         cells, cells_before = d.saved("all_cell"), d.before(d.state("initial_c"), d.saved("all_cell"))
@@ -212,13 +214,13 @@ def _flat(sequence: Expr) -> Expr:
 
 
 @lowers(GRUTraining)
-def gru_training(n: Node) -> dict[str, Expr]:
+def gru_training(n: Node, b: Builder) -> dict[str, Expr]:
     """ONNX's own operator where the gates are not asked for."""
-    directions, after = _directions(n, std.Sigmoid, std.Tanh), not n.linear_before_reset
+    directions, after = _directions(n, b, std.Sigmoid, std.Tanh), not n.linear_before_reset
     if n.standard_rnn and not n.used("zrh"):
         operands = [n.get(name, None) for name in ("X", "W", "R", "B", "sequence_lens", "initial_h")]
         names = ("hidden_size", "direction", "linear_before_reset")
-        found = n.builder.ops(std.GRU, *operands, outputs=2, **{name: getattr(n, name) for name in names})
+        found = b.ops(std.GRU, *operands, outputs=2, **{name: getattr(n, name) for name in names})
         return dict(zip(("all_hidden", "final_hidden"), found, strict=True))
     results = []
     for d in directions:
@@ -249,10 +251,10 @@ def gru_training(n: Node) -> dict[str, Expr]:
 
 
 @lowers(GRUGrad)
-def gru_grad(n: Node) -> dict[str, Expr]:
+def gru_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """The gates' gradients step by step, and products with them over all steps."""
     results, after = [], not n.linear_before_reset
-    for d in _directions(n, std.Sigmoid, std.Tanh):
+    for d in _directions(n, b, std.Sigmoid, std.Tanh):
         r_zr, r_n = gates_and_last(d.given("R"), 3, axis=0)
         _, b_n = gates_and_last(d.biases(3)[1], 3, axis=0)
         h_before = d.before(d.state("initial_h"), d.saved("all_hidden"))

@@ -13,20 +13,20 @@ from lstm_lower.passes.rules.registry import Node, lowers
 
 
 @lowers(ops.InPlaceAccumulator)
-def in_place_accumulator(n: Node) -> dict[str, Expr]:
+def in_place_accumulator(n: Node, b: Builder) -> dict[str, Expr]:
     """Without a signal the value is added."""
     total, signal = n.old_sum + n.operand("value"), n.get("update_signal", None)
-    return {"new_sum": total if signal is None else n.builder.where(signal.reshape(), total, n.old_sum)}
+    return {"new_sum": total if signal is None else b.where(signal.reshape(), total, n.old_sum)}
 
 
 @lowers(ops.InPlaceAccumulatorV2)
-def in_place_accumulator_v2(n: Node) -> dict[str, Expr]:
+def in_place_accumulator_v2(n: Node, b: Builder) -> dict[str, Expr]:
     """Without a flag the value is added; what is overwritten may be anything."""
     value, flag = n.operand("value"), n.get("overwrite_flag", None)
     total = n.accumulation_buffer + value
     return {
-        "updated_flag": n.builder.constant([True], ir.DataType.BOOL),
-        "accumulation_buffer_out": total if flag is None else n.builder.where(flag.reshape(), value, total),
+        "updated_flag": b.constant([True], ir.DataType.BOOL),
+        "accumulation_buffer_out": total if flag is None else b.where(flag.reshape(), value, total),
     }
 
 
@@ -38,7 +38,7 @@ _MAP_SINCE = 17
 Update = Callable[..., list[Expr]]
 
 
-def _each(n: Node, sequences: Sequence[str], shared: Sequence[Expr], update: Update) -> list[Expr]:
+def _each(n: Node, b: Builder, sequences: Sequence[str], shared: Sequence[Expr], update: Update) -> list[Expr]:
     """Updates every weight; where a signal says no they stay what they are.
 
     Raises:
@@ -47,23 +47,22 @@ def _each(n: Node, sequences: Sequence[str], shared: Sequence[Expr], update: Upd
     signal = n.get("update_signal", None)
     operands = [n.moved(name) for name in sequences]
     if signal is None:
-        return _mapped(n, operands, shared, update)
+        return _mapped(n, b, operands, shared, update)
 
     def updated(*values: Expr) -> list[Expr]:
         elements = values[: len(sequences)]
         old = [elements[0], *elements[2:]]
-        return [n.builder.where(values[-1], *pair) for pair in zip(update(*values[:-1]), old, strict=True)]
+        return [b.where(values[-1], *pair) for pair in zip(update(*values[:-1]), old, strict=True)]
 
-    return _mapped(n, operands, [*shared, signal], updated)
+    return _mapped(n, b, operands, [*shared, signal], updated)
 
 
-def _mapped(n: Node, sequences: Sequence[Expr], shared: Sequence[Expr], formula: Update) -> list[Expr]:
+def _mapped(n: Node, b: Builder, sequences: Sequence[Expr], shared: Sequence[Expr], formula: Update) -> list[Expr]:
     """Sequences of what a formula makes of elements in the same place and of numbers that all share.
 
     Raises:
         UnsupportedOpError: the opset has no map over sequences.
     """
-    b = n.builder
     if b.opset < _MAP_SINCE:
         raise n.unsupported(
             "the model", f"opset {_MAP_SINCE} or newer, as lower(..., opset={_MAP_SINCE}) makes it", b.opset
@@ -84,31 +83,31 @@ def _parameter(inner: Builder, name: str, dtype: ir.DataType, shape: Sequence[in
     return inner.space.value(f"{inner.scope}/{name}", ir.TensorType(dtype), shape)
 
 
-def _done(n: Node) -> Expr:
+def _done(n: Node, b: Builder) -> Expr:
     """Whether weights were updated."""
     signal = n.get("update_signal", None)
-    return n.builder.constant([True], ir.DataType.BOOL) if signal is None else signal.reshape(1)
+    return b.constant([True], ir.DataType.BOOL) if signal is None else signal.reshape(1)
 
 
 @lowers(ops.InplaceClipGradNorm)
-def inplace_clip_grad_norm(n: Node) -> dict[str, Expr]:
+def inplace_clip_grad_norm(n: Node, b: Builder) -> dict[str, Expr]:
     """Onnxruntime's kernel adds 1e-6 to the norm that it divides by."""
-    b, gradients = n.builder, n.moved("gradients")
-    (squares,) = _mapped(n, [gradients], [], lambda g: [g.builder.op(std.ReduceSumSquare, g, keepdims=0)])
+    gradients = n.moved("gradients")
+    (squares,) = _mapped(n, b, [gradients], [], lambda g: [g.builder.op(std.ReduceSumSquare, g, keepdims=0)])
     norm = b.op(std.ReduceSum, b.op(std.ConcatFromSequence, squares, axis=0, new_axis=1), keepdims=0).sqrt()
     factor = (n.max_norm / (norm + 1e-6)).minimum(1.0)
-    return {"clipped_gradients": _mapped(n, [gradients], [factor], lambda g, factor: [g * factor])[0]}
+    return {"clipped_gradients": _mapped(n, b, [gradients], [factor], lambda g, factor: [g * factor])[0]}
 
 
 @lowers(ops.SGDOptimizerV2)
-def sgd_optimizer_v2(n: Node) -> dict[str, Expr]:
+def sgd_optimizer_v2(n: Node, b: Builder) -> dict[str, Expr]:
     """The gradient times the rate less."""
-    (weights,) = _each(n, ("weights", "gradients"), [n.learning_rate], lambda w, g, rate: [w - g * rate])
-    return {"update_completed": _done(n), "updated_weights": weights}
+    (weights,) = _each(n, b, ("weights", "gradients"), [n.learning_rate], lambda w, g, rate: [w - g * rate])
+    return {"update_completed": _done(n, b), "updated_weights": weights}
 
 
 @lowers(ops.AdamWOptimizer)
-def adam_w_optimizer(n: Node) -> dict[str, Expr]:
+def adam_w_optimizer(n: Node, b: Builder) -> dict[str, Expr]:
     """PyTorch lets weights decay before the step, Hugging Face behind it and has epsilon in another place."""
     rate, step = n.learning_rate, n.step.cast(ir.DataType.DOUBLE)
     # What a mean of `step` numbers that began with 0 has of 1; digits of the difference are lost in float32.
@@ -126,5 +125,5 @@ def adam_w_optimizer(n: Node) -> dict[str, Expr]:
 
     sequences = ("weights", "gradients", "momentums_1", "momentums_2")
     names = ("updated_weights", "updated_momentums_1", "updated_momentums_2")
-    found = _each(n, sequences, [rate, *share], update)
-    return {"updated_flag": _done(n), **dict(zip(names, found, strict=True))}
+    found = _each(n, b, sequences, [rate, *share], update)
+    return {"updated_flag": _done(n, b), **dict(zip(names, found, strict=True))}

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import FLOATS, RawOp
 from lstm_lower.passes.formulas.rows import INT64, reshape_to, tail_of
@@ -71,11 +71,11 @@ class MaxPoolGradV2(_ByOperands, grad="N P Q C"):
 
 
 @lowers(MaxPoolGrad, MaxPoolGradV2)
-def max_pool_grad(n: Node) -> dict[str, Expr]:
+def max_pool_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """Pools again to learn the places of the largest elements, and adds the gradient there."""
     image = arranged(n.orig_input, n.data_format, "NCHW")
-    _, where = window_maxima(n, _axes(n), image)
-    result = _added(n, image, where, arranged(n.grad, n.data_format, "NCHW"))
+    _, where = window_maxima(n, b, _axes(n), image)
+    result = _added(n, b, image, where, arranged(n.grad, n.data_format, "NCHW"))
     return {"output": arranged(result, "NCHW", n.data_format)}
 
 
@@ -84,20 +84,19 @@ class MaxPoolGradWithArgmax(_PoolingGradient, input="N H W C", grad="N P Q C", a
 
 
 @lowers(MaxPoolGradWithArgmax)
-def max_pool_grad_with_argmax(n: Node) -> dict[str, Expr]:
+def max_pool_grad_with_argmax(n: Node, b: Builder) -> dict[str, Expr]:
     """Adds the gradient at the places, which without the batch start anew with each image."""
-    b, places = n.builder, n.argmax.cast(INT64)
+    places = n.argmax.cast(INT64)
     if not n.include_batch_in_index:
         count = b.sizes([n.size("N")]).reshape()
         numbers = up_to(b, count)
         each = b.op(std.ReduceProd, tail_of(n.input, 1), keepdims=1)
         places = places + (numbers * each).unsqueeze(1, 2, 3)
-    return {"output": _added(n, n.input, places, n.grad)}
+    return {"output": _added(n, b, n.input, places, n.grad)}
 
 
-def _added(n: Node, image: Expr, places: Expr, gradient: Expr) -> Expr:
+def _added(n: Node, b: Builder, image: Expr, places: Expr, gradient: Expr) -> Expr:
     """The gradient added at numbers of elements, in zeros of the image's shape."""
-    b = n.builder
     overlap = any(axis.kernel > axis.stride for axis in _axes(n))
     if overlap and b.opset < 16:
         raise n.unsupported("attribute strides", "windows that do not overlap (before opset 16)", n.strides)
@@ -135,10 +134,10 @@ class MaxPool3DGradGrad(
 
 
 @lowers(MaxPoolGradGrad, MaxPoolGradGradV2, MaxPool3DGradGrad)
-def max_pool_grad_grad(n: Node) -> dict[str, Expr]:
+def max_pool_grad_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """Pools again to learn the places of the largest elements, and gathers from there."""
     first = channels_first(n.data_format)
-    _, where = window_maxima(n, _axes(n), arranged(n.orig_input, n.data_format, first))
+    _, where = window_maxima(n, b, _axes(n), arranged(n.orig_input, n.data_format, first))
     met = arranged(n.grad, n.data_format, first).reshape(-1).take(where)
     return {"output": arranged(met, first, n.data_format)}
 
@@ -148,7 +147,7 @@ class MaxPool3DGrad(_PoolingGradient, orig_input="N D H W C", orig_output="N O P
 
 
 @lowers(MaxPool3DGrad)
-def max_pool_3d_grad(n: Node) -> dict[str, Expr]:
+def max_pool_3d_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """The elements of each window as channels, and of the gradient at those that equal the largest.
 
     Unlike MaxPoolGrad, TensorFlow's kernel gives the gradient to each of equal elements.
@@ -161,9 +160,9 @@ def max_pool_3d_grad(n: Node) -> dict[str, Expr]:
         arranged(x, n.data_format, first).reshape(-1, 1, 0, 0, 0) for x in (n.orig_input, n.orig_output, n.grad)
     )
     taps = math.prod(kernel)
-    each = n.builder.constant(np.eye(taps).reshape(taps, 1, *kernel), image.dtype)
+    each = b.constant(np.eye(taps).reshape(taps, 1, *kernel), image.dtype)
     met = slid(image, each, axes, places, 1)
-    chosen = n.builder.where(met.equals(largest), gradient, 0)
+    chosen = b.where(met.equals(largest), gradient, 0)
     volume = arranged(n.orig_input, n.data_format, first).sizes()
     result = reshape_to(spread(chosen, each, axes, places, 1), volume)
     return {"output": arranged(result, first, n.data_format)}
@@ -186,10 +185,10 @@ class AvgPool3DGrad(_AveragesGradient, orig_input_shape="5", grad="N O P Q C"):
 
 
 @lowers(AvgPoolGrad, AvgPool3DGrad)
-def avg_pool_grad(n: Node) -> dict[str, Expr]:
+def avg_pool_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """Spreads each window's share over its elements: a transposed convolution with ones, channel by channel."""
     check_float32(n, "grad", std.ConvTranspose)
-    b, axes = n.builder, _axes(n)
+    axes = _axes(n)
     sizes = entries(n.orig_input_shape)
     assert sizes is not None
     image = [sizes[position] for position in spatial_positions(n.data_format)]
@@ -198,7 +197,7 @@ def avg_pool_grad(n: Node) -> dict[str, Expr]:
     first = channels_first(n.data_format)
     share = arranged(n.grad, n.data_format, first)
     for behind, axis, place, size, count in zip(range(len(axes))[::-1], axes, places, image, windows, strict=True):
-        elements = _elements(n, axis, place, size, count)
+        elements = _elements(n, b, axis, place, size, count)
         share = share / (elements.unsqueeze(*range(1, 1 + behind)) if behind else elements)
     made = b.op(
         std.ConvTranspose,
@@ -213,9 +212,9 @@ def avg_pool_grad(n: Node) -> dict[str, Expr]:
     return {"output": arranged(result, first, n.data_format)}
 
 
-def _elements(n: Node, axis: SpatialAxis, place: Margins, size: Size, windows: Size) -> Expr:
+def _elements(n: Node, b: Builder, axis: SpatialAxis, place: Margins, size: Size, windows: Size) -> Expr:
     """How many elements of the image each window has along an axis, in the gradient's dtype."""
-    b, dtype = n.builder, n.grad.dtype
+    dtype = n.grad.dtype
     if axis.padding == "VALID":
         return b.constant([axis.kernel], dtype)
     if isinstance(size, int) and isinstance(windows, int) and isinstance(place.before, int):

@@ -15,7 +15,7 @@ from lstm_lower import dims
 from lstm_lower.dims import Dim
 from lstm_lower.dtypes import is_complex
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call, Operand
 from lstm_lower.ops.raw import COMPLEX, COMPUTED, RawOp
 from lstm_lower.passes.formulas.complex_numbers import conjugate
@@ -47,7 +47,7 @@ class MatMul(RawOp, a="I K", b="K J"):
 
 
 @lowers(MatMul, repeatable=True)
-def mat_mul(n: Node) -> dict[str, Expr]:
+def mat_mul(n: Node, _: Builder) -> dict[str, Expr]:
     """A MatMul."""
     a, b = _factor(n.a), _factor(n.b)
     return {"product": (a.mT if n.transpose_a else a) @ (b.mT if n.transpose_b else b)}
@@ -100,7 +100,7 @@ class BatchMatMulV3(
 
 
 @lowers(BatchMatMul, BatchMatMulV2, BatchMatMulV3, repeatable=True)
-def batch_mat_mul(n: Node) -> dict[str, Expr]:
+def batch_mat_mul(n: Node, _: Builder) -> dict[str, Expr]:
     """A MatMul, which broadcasts."""
     x, y = _factor(n.x), _factor(n.y)
     if n.op is BatchMatMulV3:
@@ -197,17 +197,17 @@ class Einsum(RawOp, T=(*COMPUTED, *COMPLEX)):
 
 
 @lowers(Einsum, repeatable=True)
-def einsum(n: Node) -> dict[str, Expr]:
+def einsum(n: Node, b: Builder) -> dict[str, Expr]:
     """A MatMul of two operands whose axes each have a label of their own, an Einsum of others."""
     equation, operands = Equation.of(n.equation), [_factor(part) for part in n.variadic("inputs")]
     assert equation is not None
     if equation.diagonal:
         once = Equation(equation.inputs, tuple(dict.fromkeys(equation.output)))
-        return {"output": _on_diagonals(_sum(n, once, operands), once.output, equation.output)}
-    return {"output": _sum(n, equation, operands)}
+        return {"output": _on_diagonals(_sum(n, b, once, operands), once.output, equation.output)}
+    return {"output": _sum(n, b, equation, operands)}
 
 
-def _sum(n: Node, equation: Equation, operands: list[Expr]) -> Expr:
+def _sum(n: Node, b: Builder, equation: Equation, operands: list[Expr]) -> Expr:
     """The sum by an equation whose result has each label once."""
     distinct = all(len(set(labels)) == len(labels) for labels in equation.inputs)
     spread = any(ELLIPSIS in labels for labels in equation.inputs)
@@ -216,7 +216,7 @@ def _sum(n: Node, equation: Equation, operands: list[Expr]) -> Expr:
             raise n.unsupported("inputs", "known ranks where the equation has an ellipsis", "an unknown one")
         return _contraction(_spelled_out(equation, operands), operands)
     terms = ",".join(map("".join, equation.inputs))
-    return n.builder.op(std.Einsum, *operands, equation=f"{terms}->{''.join(equation.output)}")
+    return b.op(std.Einsum, *operands, equation=f"{terms}->{''.join(equation.output)}")
 
 
 def _on_diagonals(x: Expr, labels: tuple[str, ...], wanted: tuple[str, ...]) -> Expr:

@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from lstm_lower.dims import agree
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import PAIRED, RawOp, number, shape_of
 from lstm_lower.passes.rules.indexing import rank_of
@@ -71,8 +71,8 @@ class _Grid:
     empty: Expr
 
     @classmethod
-    def of(cls, n: Node) -> _Grid:
-        b, fixed = n.builder, n.op in (FakeQuantWithMinMaxArgs, FakeQuantWithMinMaxArgsGradient)
+    def of(cls, n: Node, b: Builder) -> _Grid:
+        fixed = n.op in (FakeQuantWithMinMaxArgs, FakeQuantWithMinMaxArgsGradient)
         least, most = (b.constant(end, _FLOAT) for end in (n.min, n.max)) if fixed else (n.min, n.max)
         empty = least.equals(0) & most.equals(0)
         first, last = int(n.narrow_range), 2**n.num_bits - 1
@@ -90,9 +90,9 @@ class FakeQuantWithMinMaxVarsPerChannel(_Simulated, inputs="*S C", min="C", max=
 
 
 @lowers(FakeQuantWithMinMaxArgs, FakeQuantWithMinMaxVars, FakeQuantWithMinMaxVarsPerChannel, repeatable=True)
-def rounded(n: Node) -> dict[str, Expr]:
+def rounded(n: Node, b: Builder) -> dict[str, Expr]:
     """The nearest number of the grid."""
-    b, grid = n.builder, _Grid.of(n)
+    grid = _Grid.of(n, b)
     inverse = b.op(std.Reciprocal, grid.step)
     zero = (0.5 - grid.low * inverse).floor()
     inside = n.inputs.minimum(grid.high).maximum(grid.low)
@@ -101,10 +101,10 @@ def rounded(n: Node) -> dict[str, Expr]:
 
 
 @lowers(FakeQuantWithMinMaxArgsGradient, repeatable=True)
-def fixed_gradient(n: Node) -> dict[str, Expr]:
+def fixed_gradient(n: Node, b: Builder) -> dict[str, Expr]:
     """Of the identity on the grid's range."""
-    below, above = _beyond(n, _Grid.of(n))
-    return {"backprops": n.builder.where(below | above, 0, n.gradients)}
+    below, above = _beyond(n, _Grid.of(n, b))
+    return {"backprops": b.where(below | above, 0, n.gradients)}
 
 
 class FakeQuantWithMinMaxVarsGradient(_Simulated, gradients="*S", inputs="*S", min="", max=""):
@@ -116,9 +116,9 @@ class FakeQuantWithMinMaxVarsPerChannelGradient(_Simulated, gradients="*S C", in
 
 
 @lowers(FakeQuantWithMinMaxVarsGradient, FakeQuantWithMinMaxVarsPerChannelGradient, repeatable=True)
-def gradient(n: Node) -> dict[str, Expr]:
+def gradient(n: Node, b: Builder) -> dict[str, Expr]:
     """Of the identity on the grid's range, and of its ends beyond."""
-    b, dy, grid = n.builder, n.gradients, _Grid.of(n)
+    dy, grid = n.gradients, _Grid.of(n, b)
     below, above = (side & ~grid.empty for side in _beyond(n, grid))
     return {
         "backprops_wrt_input": b.where(below | above, 0, dy),
@@ -145,9 +145,9 @@ def _along_axis(n: Node, ends: Expr) -> Expr:
     return ends if n.axis == -1 else ends.reshape(-1, *[1] * (rank_of(n, "input", n.input) - 1 - n.axis))
 
 
-def _extent(n: Node) -> tuple[Expr, Expr]:
+def _extent(n: Node, b: Builder) -> tuple[Expr, Expr]:
     """The least and the largest number of all or of each place of the axis; NaN does not count."""
-    b, x, ends = n.builder, n.input, list[Expr]()
+    x, ends = n.input, list[Expr]()
     if n.range_given:
         return _along_axis(n, n.input_min), _along_axis(n, n.input_max)
     missing = b.op(std.IsNaN, x)
@@ -214,14 +214,14 @@ class QuantizeAndDequantizeV4(QuantizeAndDequantizeV2):
 
 
 @lowers(QuantizeAndDequantizeV2, QuantizeAndDequantizeV3, QuantizeAndDequantizeV4, repeatable=True)
-def quantized_and_dequantized(n: Node) -> dict[str, Expr]:
+def quantized_and_dequantized(n: Node, b: Builder) -> dict[str, Expr]:
     """Scaled by the end that needs the larger step, rounded, and scaled back."""
     if n.op is QuantizeAndDequantizeV3:
         n.fixed("num_bits")
-    b, x, bits, signed = n.builder, n.input, n.op.bits(n.call), bool(n.signed_input)
+    x, bits, signed = n.input, n.op.bits(n.call), bool(n.signed_input)
     last = 2 ** (bits - signed) - 1
     first = -last - (not n.narrow_range) if signed else 0
-    least, most = _extent(n)
+    least, most = _extent(n, b)
     largest = float(np.finfo(x.dtype.numpy()).max)
 
     def scale(count: int, end: Expr) -> Expr:
@@ -246,9 +246,9 @@ class QuantizeAndDequantizeV4Grad(_Ranged, gradients="*S", input="*S", input_min
 
 
 @lowers(QuantizeAndDequantizeV4Grad, repeatable=True)
-def quantized_and_dequantized_grad(n: Node) -> dict[str, Expr]:
+def quantized_and_dequantized_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """Of the identity on the range."""
-    b, x = n.builder, n.input
+    x = n.input
     within = [~(x < _along_axis(n, n.input_min)), ~(x > _along_axis(n, n.input_max))]
     nothing = {f"input_{end}_backprop": b.zeros_like(n.operand(f"input_{end}")) for end in ("min", "max")}
     inside = b.op(std.And, *within) & ~b.op(std.IsNaN, x)

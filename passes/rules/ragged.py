@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr, concat
+from lstm_lower.graph.builder import Builder, Expr, concat
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import INDEX, PAIRED, RawOp, shape_of
 from lstm_lower.passes.formulas.kernels import computed, movable
@@ -104,9 +104,9 @@ class RaggedTensorToTensor(RawOp):
 
 
 @lowers(RaggedTensorToTensor, repeatable=True)
-def ragged_tensor_to_tensor(n: Node) -> dict[str, Expr]:
+def ragged_tensor_to_tensor(n: Node, b: Builder) -> dict[str, Expr]:
     """Values written at their places into an array of the default that holds all of them, cut to what is asked for."""
-    b, values = n.builder, movable(n.moved("values"))
+    values = movable(n.moved("values"))
     rank, levels, owners, rows = rank_of(n, "values", values), list[Expr](), list["Expr | None"](), None
     for kind, given in zip(n.row_partition_types, n.variadic("row_partition_tensors"), strict=True):
         partition = wide(given)
@@ -125,7 +125,7 @@ def ragged_tensor_to_tensor(n: Node) -> dict[str, Expr]:
             levels.append(partition)
         owners.append(partition if kind == PARTITIONS[1] else None)
     natural = [_count(levels[0]), *map(_longest, levels)]
-    sizes = _asked(n, natural)
+    sizes = _asked(n, b, natural)
     room = [found if size is None else size.maximum(found) for size, found in zip(sizes, natural, strict=True)]
     inner = tail_of(values, 1)
     base = expanded(movable(n.moved("default_value")), concat([*room, inner], 0) if rank > 1 else concat(room, 0))
@@ -136,9 +136,9 @@ def ragged_tensor_to_tensor(n: Node) -> dict[str, Expr]:
     return {"result": made}
 
 
-def _asked(n: Node, natural: Sequence[Expr]) -> list[Expr | None]:
+def _asked(n: Node, b: Builder, natural: Sequence[Expr]) -> list[Expr | None]:
     """The sizes of the ragged axes that are asked for, `None` where any will do."""
-    b, known, shape = n.builder, n.constant("shape"), wide(n.shape)
+    known, shape = n.constant("shape"), wide(n.shape)
     if rank_of(n, "shape", shape) == 0:
         return [None] * len(natural)
     if known is not None:
@@ -161,9 +161,8 @@ class RaggedRange(RawOp, T=(*PAIRED, *INDEX)):
 
 
 @lowers(RaggedRange, repeatable=True)
-def ragged_range(n: Node) -> dict[str, Expr]:
+def ragged_range(n: Node, b: Builder) -> dict[str, Expr]:
     """The number of each value within its row, times the step, behind the start."""
-    b = n.builder
     operands = [computed(n.operand(name)) for name in ("starts", "limits", "deltas")]
     ranks = [rank_of(n, name, x) for name, x in zip(("starts", "limits", "deltas"), operands, strict=True)]
     rows = [x.sizes() for x, rank in zip(operands, ranks, strict=True) if rank]
@@ -194,7 +193,7 @@ class RaggedGather(RawOp, indices="N"):
 
 
 @lowers(RaggedGather, repeatable=True)
-def ragged_gather(n: Node) -> dict[str, Sequence[Expr] | Expr]:
+def ragged_gather(n: Node, _: Builder) -> dict[str, Sequence[Expr] | Expr]:
     """From each level to the next: the rows that are asked for, one behind another."""
     wanted, made = wide(n.indices), []
     for given in n.variadic("params_nested_splits"):
@@ -213,9 +212,9 @@ class RaggedTensorToSparse(RawOp):
 
 
 @lowers(RaggedTensorToSparse, repeatable=True)
-def ragged_tensor_to_sparse(n: Node) -> dict[str, Expr]:
+def ragged_tensor_to_sparse(n: Node, b: Builder) -> dict[str, Expr]:
     """The place of each value, and within values that are arrays that of each number."""
-    b, values = n.builder, n.moved("rt_dense_values")
+    values = n.moved("rt_dense_values")
     rank, levels = rank_of(n, "rt_dense_values", values), [wide(splits) for splits in n.variadic("rt_nested_splits")]
     places = _coordinates(levels, [None] * len(levels))
     inner = tail_of(values, 1)

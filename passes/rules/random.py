@@ -7,7 +7,7 @@ import math
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr, concat
+from lstm_lower.graph.builder import Builder, Expr, concat
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import COMPUTED, INDEX, PAIRED, RawOp
 from lstm_lower.passes.formulas.philox import INT64, SMALLEST_FRACTION, UINT64, Stream, fractions, joined
@@ -23,10 +23,10 @@ DOUBLE, FLOAT = ir.DataType.DOUBLE, ir.DataType.FLOAT
 _RESERVED, _EXAMINED = 256, {FLOAT: 4, DOUBLE: 6}
 
 
-def _stream(n: Node) -> Stream:
+def _stream(n: Node, b: Builder) -> Stream:
     """What the node's seed, or its key and counter, stand for."""
-    if n.builder.opset < 18:
-        raise n.unsupported("the node", "opset 18 or higher (it needs BitwiseXor)", n.builder.opset)
+    if b.opset < 18:
+        raise n.unsupported("the node", "opset 18 or higher (it needs BitwiseXor)", b.opset)
     return Stream.of_seed(n.seed) if n.value("seed") is not None else Stream(n.key, n.counter)
 
 
@@ -39,11 +39,11 @@ class StatelessRandomGetKeyCounterAlg(RawOp, seed="2", Tseed=(*INDEX, "uint32", 
 
 
 @lowers(StatelessRandomGetKeyCounter, StatelessRandomGetKeyCounterAlg)
-def key_and_counter(n: Node) -> dict[str, Expr]:
+def key_and_counter(n: Node, b: Builder) -> dict[str, Expr]:
     """The seed's own random words."""
-    stream = _stream(n)
+    stream = _stream(n, b)
     found = {"key": stream.key, "counter": stream.counter}
-    return {**found, **preferred_algorithm(n)} if n.op is StatelessRandomGetKeyCounterAlg else found
+    return {**found, **preferred_algorithm(n, b)} if n.op is StatelessRandomGetKeyCounterAlg else found
 
 
 class StatelessRandomGetAlg(RawOp):
@@ -51,27 +51,27 @@ class StatelessRandomGetAlg(RawOp):
 
 
 @lowers(StatelessRandomGetAlg)
-def preferred_algorithm(n: Node) -> dict[str, Expr]:
+def preferred_algorithm(_: Node, b: Builder) -> dict[str, Expr]:
     """Philox."""
-    return {"alg": n.builder.constant(1, ir.DataType.INT32)}
+    return {"alg": b.constant(1, ir.DataType.INT32)}
 
 
-def _count(n: Node) -> Expr:
+def _count(n: Node, b: Builder) -> Expr:
     """The number of numbers, as a vector of one."""
     sizes: Expr = n.shape.cast(INT64)
-    return n.builder.op(std.ReduceProd, sizes, keepdims=0).reshape(1)
+    return b.op(std.ReduceProd, sizes, keepdims=0).reshape(1)
 
 
-def _shaped(n: Node, flat: Expr, count: Expr) -> dict[str, Expr]:
+def _shaped(n: Node, b: Builder, flat: Expr, count: Expr) -> dict[str, Expr]:
     """The first so many numbers in the shape that is asked for."""
     found = flat.slice(0, count, axis=0)
-    return {"output": n.builder.op(std.Reshape, found, n.shape.cast(INT64), allowzero=1)}
+    return {"output": b.op(std.Reshape, found, n.shape.cast(INT64), allowzero=1)}
 
 
-def _words(n: Node, count: Expr, each: int) -> Expr:
+def _words(n: Node, b: Builder, count: Expr, each: int) -> Expr:
     """Groups of words [groups, 2, 2] for so many numbers, of which a group makes `each`."""
-    stream = _stream(n)
-    return stream.words(up_to(n.builder, n.builder.op(std.Div, count + (each - 1), n.builder.ints(each))))
+    stream = _stream(n, b)
+    return stream.words(up_to(b, b.op(std.Div, count + (each - 1), b.ints(each))))
 
 
 class _Numbers(RawOp, abstract=True, key="1", seed="2", minval="", shape="R", maxval="", alg="", counter="2"):
@@ -98,10 +98,10 @@ class StatelessRandomUniform(_Numbers, Tseed=(*INDEX, "uint32", "uint64"), dtype
 
 
 @lowers(StatelessRandomUniform, StatelessRandomUniformV2)
-def uniform(n: Node) -> dict[str, Expr]:
+def uniform(n: Node, b: Builder) -> dict[str, Expr]:
     """Numbers in the order of their words."""
-    count, dtype = _count(n), ir.DataType(n.call.attributes["dtype"])
-    return _shaped(n, fractions(_words(n, count, 2 if dtype == DOUBLE else 4), dtype), count)
+    count, dtype = _count(n, b), ir.DataType(n.call.attributes["dtype"])
+    return _shaped(n, b, fractions(_words(n, b, count, 2 if dtype == DOUBLE else 4), dtype), count)
 
 
 def _normal(uniform_numbers: Expr) -> Expr:
@@ -122,12 +122,12 @@ class StatelessRandomNormal(_Numbers, Tseed=(*INDEX, "uint32", "uint64"), dtype=
 
 
 @lowers(StatelessRandomNormal, StatelessRandomNormalV2)
-def normal(n: Node) -> dict[str, Expr]:
+def normal(n: Node, b: Builder) -> dict[str, Expr]:
     """Halves are made in float32."""
-    count, dtype = _count(n), ir.DataType(n.call.attributes["dtype"])
+    count, dtype = _count(n, b), ir.DataType(n.call.attributes["dtype"])
     wide = DOUBLE if dtype == DOUBLE else FLOAT
-    words = _words(n, count, 2 if wide == DOUBLE else 4)
-    return _shaped(n, _normal(fractions(words, wide)).cast(dtype).reshape(-1), count)
+    words = _words(n, b, count, 2 if wide == DOUBLE else 4)
+    return _shaped(n, b, _normal(fractions(words, wide)).cast(dtype).reshape(-1), count)
 
 
 class StatelessTruncatedNormalV2(_Numbers, dtype=("float16", *PAIRED)):
@@ -139,18 +139,18 @@ class StatelessTruncatedNormal(_Numbers, Tseed=(*INDEX, "uint32", "uint64"), dty
 
 
 @lowers(StatelessTruncatedNormal, StatelessTruncatedNormalV2)
-def truncated_normal(n: Node) -> dict[str, Expr]:
+def truncated_normal(n: Node, b: Builder) -> dict[str, Expr]:
     """Each group of numbers has words of its own, of whose normal numbers it takes the first that lie within."""
-    b, count, dtype = n.builder, _count(n), ir.DataType(n.call.attributes["dtype"])
+    count, dtype = _count(n, b), ir.DataType(n.call.attributes["dtype"])
     wide = DOUBLE if dtype == DOUBLE else FLOAT
     each, examined = (2 if wide == DOUBLE else 4), _EXAMINED[wide]
     groups = up_to(b, b.op(std.Div, count + (each - 1), b.ints(each))) * (each * _RESERVED // 4)
     counters = (groups.unsqueeze(1) + b.ints(*range(examined))).reshape(-1)
-    numbers = _normal(fractions(_stream(n).words(counters), wide)).reshape(-1, examined * each)
+    numbers = _normal(fractions(_stream(n, b).words(counters), wide)).reshape(-1, examined * each)
     within = numbers.abs() < 2.0
     places = b.where(within, b.ints(*range(examined * each)), examined * each)
     _, chosen = b.ops(std.TopK, places, b.ints(each), outputs=2, axis=1, largest=0, sorted=1)
-    return _shaped(n, b.op(std.GatherElements, numbers, chosen, axis=1).cast(dtype).reshape(-1), count)
+    return _shaped(n, b, b.op(std.GatherElements, numbers, chosen, axis=1).cast(dtype).reshape(-1), count)
 
 
 class StatelessRandomUniformFullIntV2(_Numbers):
@@ -175,12 +175,12 @@ class StatelessRandomUniformInt(_Numbers, Tseed=(*INDEX, "uint32", "uint64")):
     StatelessRandomUniformInt,
     StatelessRandomUniformIntV2,
 )
-def integers(n: Node) -> dict[str, Expr]:
+def integers(n: Node, b: Builder) -> dict[str, Expr]:
     """The words, or pairs of them, as they are; or their remainders, which are counted from the lower bound."""
-    b, dtype, count = n.builder, n.call.outputs[0].dtype, _count(n)
+    dtype, count = n.call.outputs[0].dtype, _count(n, b)
     assert dtype is not None
     wide = dtype in (INT64, UINT64)
-    numbers = _words(n, count, 2 if wide else 4)
+    numbers = _words(n, b, count, 2 if wide else 4)
     if wide:
         pairs = numbers.reshape(-1, 2)
         numbers = joined(pairs.slice(0, 1, axis=1), pairs.slice(1, 2, axis=1))
@@ -191,7 +191,7 @@ def integers(n: Node) -> dict[str, Expr]:
     elif dtype == ir.DataType.INT32:
         # A word from 2**31 on stands for a negative number.
         numbers = b.where(numbers < 2**31, numbers, numbers - 2**32)
-    return _shaped(n, numbers.cast(dtype).reshape(-1), count)
+    return _shaped(n, b, numbers.cast(dtype).reshape(-1), count)
 
 
 class StatelessMultinomial(
@@ -210,12 +210,11 @@ class StatelessMultinomial(
 
 
 @lowers(StatelessMultinomial)
-def multinomial(n: Node) -> dict[str, Expr]:
+def multinomial(n: Node, b: Builder) -> dict[str, Expr]:
     """A fraction of two words for each sample."""
-    b = n.builder
     sizes = b.sizes([n.logits.size(0), n.num_samples.cast(INT64).reshape(1)])
     count = b.op(std.ReduceProd, sizes, keepdims=1)
-    flat = fractions(_words(n, count, 2), DOUBLE).slice(0, count, axis=0)
+    flat = fractions(_words(n, b, count, 2), DOUBLE).slice(0, count, axis=0)
     classes = sampled(n.logits, b.op(std.Reshape, flat, sizes, allowzero=1))
     return {"output": classes.cast(ir.DataType(n.call.attributes["output_dtype"]))}
 

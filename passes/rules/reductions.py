@@ -9,7 +9,7 @@ import operator
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import NUMBERS, RawOp
 from lstm_lower.passes.rules.indexing import rank_of
@@ -41,13 +41,13 @@ def axes_of(call: Call, name: str, of: str) -> tuple[int, ...] | None:
     return axes
 
 
-def reduced(n: Node, op: type[std.Reduction], x: Expr) -> Expr:
+def reduced(n: Node, b: Builder, op: type[std.Reduction], x: Expr) -> Expr:
     """A reduction of what stands for the node's operand, over the node's axes.
 
     Raises:
         UnsupportedOpError: the axes are known at run time only, and the opset has no such form.
     """
-    b, axes, keep = n.builder, axes_of(n.call, "axis", "input"), bool(n.keep_dims)
+    axes, keep = axes_of(n.call, "axis", "input"), bool(n.keep_dims)
     rank = None if x.shape is None else len(x.shape)
     if axes is not None:
         # onnxruntime reduces no axis of an empty operand that is counted from behind.
@@ -100,9 +100,9 @@ class Sum(_Reduction):
 
 
 @lowers(Sum, repeatable=True)
-def sum_(n: Node) -> dict[str, Expr]:
+def sum_(n: Node, b: Builder) -> dict[str, Expr]:
     """A ReduceSum."""
-    return {"output": reduced(n, std.ReduceSum, _in_int64(n.input))}
+    return {"output": reduced(n, b, std.ReduceSum, _in_int64(n.input))}
 
 
 class Prod(_Reduction, T=NUMBERS):
@@ -110,9 +110,9 @@ class Prod(_Reduction, T=NUMBERS):
 
 
 @lowers(Prod, repeatable=True)
-def prod(n: Node) -> dict[str, Expr]:
+def prod(n: Node, b: Builder) -> dict[str, Expr]:
     """A ReduceProd."""
-    return {"output": reduced(n, std.ReduceProd, _in_int64(n.input))}
+    return {"output": reduced(n, b, std.ReduceProd, _in_int64(n.input))}
 
 
 class Mean(_Reduction):
@@ -120,7 +120,7 @@ class Mean(_Reduction):
 
 
 @lowers(Mean, repeatable=True)
-def mean(n: Node) -> dict[str, Expr]:
+def mean(n: Node, b: Builder) -> dict[str, Expr]:
     """The sum over the number of elements: onnxruntime makes zeros of the mean of nothing, which is NaN.
 
     A ReduceMean where there is something.
@@ -128,10 +128,9 @@ def mean(n: Node) -> dict[str, Expr]:
     x = n.input
     count = _count(n, x)
     if x.dtype.is_floating_point() and isinstance(count, int) and count > 0:
-        return {"output": reduced(n, std.ReduceMean, x)}
-    total = reduced(n, std.ReduceSum, _in_int64(x))
+        return {"output": reduced(n, b, std.ReduceMean, x)}
+    total = reduced(n, b, std.ReduceSum, _in_int64(x))
     if count is None:
-        b = n.builder
         count = b.op(std.Size, x) / b.op(std.Size, total).maximum(1)
     if x.dtype.is_integer():
         # Of integers the mean of nothing is 0.
@@ -169,12 +168,12 @@ class Min(_Reduction):
 
 
 @lowers(Max, Min, repeatable=True)
-def extreme(n: Node) -> dict[str, Expr]:
+def extreme(n: Node, b: Builder) -> dict[str, Expr]:
     """A ReduceMax or ReduceMin, to which NaN is added where an element is one: onnxruntime may overlook it."""
-    b, x = n.builder, _ordered(n.input)
-    result = reduced(n, std.ReduceMax if n.op is Max else std.ReduceMin, x)
+    x = _ordered(n.input)
+    result = reduced(n, b, std.ReduceMax if n.op is Max else std.ReduceMin, x)
     if x.dtype.is_floating_point():
-        result = result + reduced(n, std.ReduceSum, b.where(b.op(std.IsNaN, x), x, 0))
+        result = result + reduced(n, b, std.ReduceSum, b.where(b.op(std.IsNaN, x), x, 0))
     return {"output": result + -(2**63) if n.input.dtype == _UINT64 else result}
 
 
@@ -187,11 +186,11 @@ class Any(_Reduction):
 
 
 @lowers(All, Any, repeatable=True)
-def quantified(n: Node) -> dict[str, Expr]:
+def quantified(n: Node, b: Builder) -> dict[str, Expr]:
     """Counts those that hold, or that do not."""
-    _b, every = n.builder, n.op is All
+    every = n.op is All
     x = ~n.input if every else n.input
-    found = reduced(n, std.ReduceSum, x.cast(ir.DataType.INT32)) > 0
+    found = reduced(n, b, std.ReduceSum, x.cast(ir.DataType.INT32)) > 0
     return {"output": ~found if every else found}
 
 
@@ -215,9 +214,9 @@ class ArgMin(_Position):
 
 
 @lowers(ArgMax, ArgMin, repeatable=True)
-def position(n: Node) -> dict[str, Expr]:
+def position(n: Node, b: Builder) -> dict[str, Expr]:
     """An ArgMax or ArgMin of what is a number."""
-    b, x, largest = n.builder, _ordered(n.input), n.op is ArgMax
+    x, largest = _ordered(n.input), n.op is ArgMax
     axis = int(n.fixed("dimension"))
     if x.dtype.is_floating_point():
         x = b.where(b.op(std.IsNaN, x), -math.inf if largest else math.inf, x)
@@ -238,10 +237,10 @@ class Cumsum(_Cumulative):
 
 
 @lowers(Cumsum, repeatable=True)
-def cumsum(n: Node) -> dict[str, Expr]:
+def cumsum(n: Node, b: Builder) -> dict[str, Expr]:
     """A CumSum."""
     flags = {"exclusive": int(n.exclusive), "reverse": int(n.reverse)}
-    return {"out": n.builder.op(std.CumSum, _in_int64(n.x), n.axis, **flags)}
+    return {"out": b.op(std.CumSum, _in_int64(n.x), n.axis, **flags)}
 
 
 class Cumprod(_Cumulative, T=NUMBERS):
@@ -251,7 +250,7 @@ class Cumprod(_Cumulative, T=NUMBERS):
 
 
 @lowers(Cumprod, repeatable=True)
-def cumprod(n: Node) -> dict[str, Expr]:
+def cumprod(n: Node, b: Builder) -> dict[str, Expr]:
     """A Scan along the axis that multiplies; an exclusive product starts with 1."""
     axis, rank = int(n.fixed("axis")), rank_of(n, "x", n.x)
     x = _in_int64(n.x)
@@ -260,11 +259,11 @@ def cumprod(n: Node) -> dict[str, Expr]:
         return {"out": n.x}
     order = [along, *(other for other in range(rank) if other != along)]
     steps = x.transpose(*order)
-    start = n.builder.fill(1, [steps.size(position) for position in range(1, rank)], steps.dtype)
+    start = b.fill(1, [steps.size(position) for position in range(1, rank)], steps.dtype)
 
     def body(states: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
         product = states[0] * inputs[0]
         return [product], [states[0] if n.exclusive else product]
 
-    _, (products,) = n.builder.scan(body, states=[start], inputs=[steps], reverse=bool(n.reverse))
+    _, (products,) = b.scan(body, states=[start], inputs=[steps], reverse=bool(n.reverse))
     return {"out": products.transpose(*(order.index(position) for position in range(rank)))}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 import onnx_ir as ir
 
-from lstm_lower.errors import UnsupportedOpError, requires
+from lstm_lower.errors import InvalidInputError, UnsupportedOpError, requires
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.form import node_label
 from lstm_lower.opdef import REGISTRY, Arranged, Call, OpDef
@@ -20,7 +21,8 @@ from lstm_lower.registry import DOMAIN, Registry, is_ours
 Results = Mapping[str, Expr | Sequence[Expr]]
 
 
-Formula = Callable[["Node"], Results]
+# Of a node and the builder that emits in its place, as `passes/rewriting.py` has it.
+Formula = Callable[["Node", Builder], Results]
 
 
 F = TypeVar("F", bound=Formula)
@@ -31,7 +33,7 @@ class Rule:
     """How an op is lowered.
 
     Attributes:
-        formula: emits what computes a node.
+        formula: emits what computes a node, by the builder that it gets.
         repeatable: it looks at dtypes, shapes, attributes and what is known of integer operands only, never at other
             operands' values or at what surrounds the node: what it emits for one node fits every other of the same
             signature.
@@ -81,14 +83,35 @@ def full_name(op: type[OpDef]) -> str:
 
 
 def lowers(*ops: type[OpDef], repeatable: bool = False) -> Callable[[F], F]:
-    """Registers a function as the lowering rule of one or more ops; `repeatable` as in `Rule`."""
+    """Registers a function of a node and a builder as the lowering rule of one or more ops.
+
+    Args:
+        *ops: the ops.
+        repeatable: as in `Rule`.
+
+    Raises:
+        InvalidInputError: the function does not take a node and a builder.
+    """
 
     def register(formula: F) -> F:
+        # mypy sees that ours do.
+        if not is_ours(formula.__module__):
+            _check_arguments(ops, formula)
         for op in ops:
             RULES.register(op, Rule(formula, repeatable), formula.__module__)
         return formula
 
     return register
+
+
+def _check_arguments(ops: Sequence[type[OpDef]], formula: Formula) -> None:
+    signature = inspect.signature(formula)
+    try:
+        signature.bind("node", "builder")
+    except TypeError:
+        names = ", ".join(op.op_type for op in ops)
+        text = f"the lowering rule of {names} requires two arguments, the node and the builder, got {signature}"
+        raise InvalidInputError(text) from None
 
 
 class Node:
@@ -99,7 +122,6 @@ class Node:
 
     Attributes:
         call: operands and attributes bound to the definition.
-        builder: where the rule emits.
         node: the node itself.
         standard_rnn: whether the rule may use the standard LSTM, GRU and RNN operators.
     """
@@ -108,7 +130,7 @@ class Node:
         self.standard_rnn = standard_rnn
         self.node = node
         self.call = call
-        self.builder = builder
+        self._builder = builder
         arranged = Arranged.of(call.op.inputs, node.inputs, call.attributes)
         self._values, self._lists = arranged.single, arranged.lists
         self._operands: dict[str, Expr] = {}
@@ -150,15 +172,15 @@ class Node:
 
     def moved(self, name: str) -> Expr:
         """An operand in its own dtype, halves too: for what rearranges elements and rounds nothing."""
-        return self.builder.wrap(self._operand_value(name))
+        return self._builder.wrap(self._operand_value(name))
 
     def all_moved(self, name: str) -> list[Expr]:
         """All operands of a variadic name, in their own dtype."""
-        return [self.builder.wrap(value) for value in self._lists[name] if value is not None]
+        return [self._builder.wrap(value) for value in self._lists[name] if value is not None]
 
     def constant(self, name: str) -> np.ndarray[Any, Any] | None:
         """The operand's value where it is a constant of the graph."""
-        return self.builder.facts.constant(self._values.get(name))
+        return self._builder.facts.constant(self._values.get(name))
 
     def fixed(self, name: str) -> np.ndarray[Any, Any]:
         """The value of one of the op's `static_operands`; an `UnsupportedOpError` where it is no constant."""
@@ -174,7 +196,7 @@ class Node:
     def is_size(self, name: str, symbol: str) -> bool:
         """Whether a scalar operand is known to be the size of a dimension symbol, as in `seq_len_max = shape(x)[0]`."""
         size = self.call.sizes.get(symbol)
-        return size is not None and self.builder.facts.entries(self._values.get(name)) == (size,)
+        return size is not None and self._builder.facts.entries(self._values.get(name)) == (size,)
 
     def used(self, output: str) -> bool:
         """Whether anything reads the output."""
@@ -195,14 +217,14 @@ class Node:
                 continue
             for axis, dim in enumerate(spec.dims):
                 if dim.symbol == symbol:
-                    size = self.builder.wrap(self._operand_value(declared.name)).size(axis)
+                    size = self._builder.wrap(self._operand_value(declared.name)).size(axis)
                     assert isinstance(size, Expr)
                     return size
         raise KeyError(f"no operand of {self.call.op.op_type} has the dimension {symbol}")
 
     def _expression(self, value: ir.Value) -> Expr:
         """An operand, halves widened to float32."""
-        operand = self.builder.wrap(value)
+        operand = self._builder.wrap(value)
         return operand.cast(COMPUTE_DTYPES.get(operand.dtype, operand.dtype))
 
     def _operand_value(self, name: str) -> ir.Value:

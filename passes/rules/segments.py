@@ -13,7 +13,7 @@ from ml_dtypes import finfo
 
 from lstm_lower.dims import starts
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr, Scalar, concat
+from lstm_lower.graph.builder import Builder, Expr, Scalar, concat
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import COMPLEX, COMPUTED, FLOATS, INDEX, RawOp
 from lstm_lower.passes.formulas.indices import below, from_front, within
@@ -23,12 +23,12 @@ from lstm_lower.passes.rules.indexing import rank_of
 from lstm_lower.passes.rules.registry import Node, lowers
 
 
-def _last_number(n: Node, ids: Expr) -> Size:
+def _last_number(n: Node, b: Builder, ids: Expr) -> Size:
     """How many segments there are when the largest number says so."""
     known = n.constant("segment_ids")
     if known is not None:
         return int(known.max(initial=-1)) + 1
-    return largest(concat([n.builder.ints(-1), ids], 0)) + 1
+    return largest(concat([b.ints(-1), ids], 0)) + 1
 
 
 def _given_number(n: Node, operand: str) -> Size:
@@ -86,10 +86,10 @@ class SegmentMean(_Rows, T=FLOATS):
 
 
 @lowers(SegmentSum, SegmentMean)
-def segment_sum(n: Node) -> dict[str, Expr]:
+def segment_sum(n: Node, b: Builder) -> dict[str, Expr]:
     """Rows added, and divided by their number."""
     ids = n.segment_ids.cast(INT64)
-    return _sum(n.data, from_front(ids), _last_number(n, ids), 1 if n.op is SegmentMean else 0)
+    return _sum(n.data, from_front(ids), _last_number(n, b, ids), 1 if n.op is SegmentMean else 0)
 
 
 class SparseSegmentSum(_Rows, T=FLOATS):
@@ -170,30 +170,29 @@ _POWERS = {
     SparseSegmentMeanWithNumSegments,
     SparseSegmentSqrtNWithNumSegments,
 )
-def sparse_segment_sum(n: Node) -> dict[str, Expr]:
+def sparse_segment_sum(n: Node, b: Builder) -> dict[str, Expr]:
     """Rows picked, added, and divided by a power of their number."""
     ids = n.segment_ids.cast(INT64)
     numbers = from_front(ids)
     if "num_segments" in n.call.operands:
         segments = _given_number(n, "num_segments")
-        numbers = below(numbers, n.builder.sizes([segments]))
+        numbers = below(numbers, b.sizes([segments]))
     else:
-        segments = _last_number(n, ids)
+        segments = _last_number(n, b, ids)
     return _sum(n.data.take(from_front(n.indices)), numbers, segments, _POWERS[n.op])
 
 
 @lowers(SparseSegmentSumGrad, SparseSegmentMeanGrad, SparseSegmentSqrtNGrad)
-def sparse_segment_gradient(n: Node) -> dict[str, Expr]:
+def sparse_segment_gradient(n: Node, b: Builder) -> dict[str, Expr]:
     """The segments' gradients over a power of their number of rows, picked for each row and added where it was read."""
     rows = _given_number(n, "output_dim0")
-    indices = below(from_front(n.indices.cast(INT64)), n.builder.sizes([rows]))
+    indices = below(from_front(n.indices.cast(INT64)), b.sizes([rows]))
     return {"output": add_rows(_shares(n), indices, rows)}
 
 
 @lowers(SparseSegmentSumGradV2, SparseSegmentMeanGradV2, SparseSegmentSqrtNGradV2)
-def sparse_segment_rows(n: Node) -> dict[str, Expr]:
+def sparse_segment_rows(n: Node, b: Builder) -> dict[str, Expr]:
     """The same, added where the row stands among the different ones that were read."""
-    b = n.builder
     unique, _, places, _ = b.ops(std.Unique, n.indices.cast(INT64), outputs=4, sorted=1)
     for value in (unique, places):
         value.value.type = ir.TensorType(INT64)
@@ -298,12 +297,12 @@ class UnsortedSegmentMin(_UnsortedSegments, T=COMPUTED):
 
 
 @lowers(UnsortedSegmentProd, UnsortedSegmentMax, UnsortedSegmentMin)
-def unsorted_segment_extreme(n: Node) -> dict[str, Expr]:
+def unsorted_segment_extreme(n: Node, b: Builder) -> dict[str, Expr]:
     """Rows with negative numbers go behind the last segment."""
     rank = rank_of(n, "segment_ids", n.segment_ids)
     segments = _given_number(n, "num_segments")
     ids = n.segment_ids.cast(INT64)
-    ids = segments_or_none(ids if rank == 1 else ids.reshape(-1), n.builder.sizes([segments]))
+    ids = segments_or_none(ids if rank == 1 else ids.reshape(-1), b.sizes([segments]))
     return {"output": _extreme(n, flatten_rows(n.data, rank), ids, segments)}
 
 
@@ -312,11 +311,10 @@ class SegmentMin(_Rows, T=COMPUTED):
 
 
 @lowers(SegmentProd, SegmentMax, SegmentMin)
-def segment_extreme(n: Node) -> dict[str, Expr]:
+def segment_extreme(n: Node, b: Builder) -> dict[str, Expr]:
     """The same; a maximum or minimum of no rows is 0."""
-    b = n.builder
     ids = n.segment_ids.cast(INT64)
-    segments = _last_number(n, ids)
+    segments = _last_number(n, b, ids)
     ids = from_front(ids)
     result = _extreme(n, n.data, ids, segments)
     if n.op is not SegmentProd:
@@ -333,7 +331,7 @@ class UnsortedSegmentSum(_UnsortedSegments, T=(*COMPUTED, *COMPLEX), Tindices=IN
 
 
 @lowers(UnsortedSegmentSum)
-def unsorted_segment_sum(n: Node) -> dict[str, Expr]:
+def unsorted_segment_sum(n: Node, _: Builder) -> dict[str, Expr]:
     """Adds rows into zeros."""
     rank = rank_of(n, "segment_ids", n.segment_ids)
     count = n.num_segments.cast(INT64).reshape(1)

@@ -9,7 +9,7 @@ import math
 
 from lstm_lower.dims import agree
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr, concat
+from lstm_lower.graph.builder import Builder, Expr, concat
 from lstm_lower.graph.values import Dim, Entry
 from lstm_lower.opdef import Call, attr
 from lstm_lower.ops.raw import RawOp, count_axis, number, numbers, shape_of
@@ -28,9 +28,9 @@ class Size(RawOp):
 
 
 @lowers(Shape, Size, repeatable=True)
-def shape(n: Node) -> dict[str, Expr]:
+def shape(n: Node, b: Builder) -> dict[str, Expr]:
     """Numbers where all are known."""
-    b, x = n.builder, n.moved("input")
+    x = n.moved("input")
     known = [size for size in x.shape or () if isinstance(size, int)]
     op = std.Size if n.op is Size else std.Shape
     if x.shape is not None and len(known) == len(x.shape):
@@ -60,9 +60,9 @@ class Reshape(RawOp, shape="R"):
 
 
 @lowers(Reshape, repeatable=True)
-def reshape(n: Node) -> dict[str, Expr]:
+def reshape(n: Node, b: Builder) -> dict[str, Expr]:
     """A Reshape; where one size alone is not a known number it is what is left over."""
-    b, x, wanted = n.builder, n.moved("tensor"), n.shape.entries
+    x, wanted = n.moved("tensor"), n.shape.entries
     target = wide(n.shape)
     if wanted is None:
         return {"output": reshape_to(x, target)}
@@ -92,7 +92,7 @@ class ExpandDims(RawOp):
 
 
 @lowers(ExpandDims, repeatable=True)
-def expand_dims(n: Node) -> dict[str, Expr]:
+def expand_dims(n: Node, _: Builder) -> dict[str, Expr]:
     """An Unsqueeze."""
     return {"output": n.moved("input").unsqueeze(int(n.fixed("axis").reshape(-1)[0]))}
 
@@ -125,12 +125,12 @@ class Squeeze(RawOp):
 
 
 @lowers(Squeeze, repeatable=True)
-def squeeze(n: Node) -> dict[str, Expr]:
+def squeeze(n: Node, b: Builder) -> dict[str, Expr]:
     """The named axes; those of size 1 where none is named, which the run finds out if sizes are open."""
     x, axes = n.moved("input"), n.op.axes(n.call)
     named = [*n.squeeze_dims, *n.call.attributes["axis"]]
     if axes is None and not named:
-        return {"output": n.builder.op(std.Squeeze, x)}
+        return {"output": b.op(std.Squeeze, x)}
     chosen = named if axes is None else axes
     return {"output": x.squeeze(*chosen) if chosen else x}
 
@@ -165,13 +165,13 @@ class PlaceholderWithDefault(_Stated):
 
 
 @lowers(EnsureShape, PlaceholderWithDefault, repeatable=True)
-def passed(n: Node) -> dict[str, Expr]:
+def passed(n: Node, b: Builder) -> dict[str, Expr]:
     """The input; what is said of its shape goes without a check at run time."""
     x, stated = n.moved("input"), n.op.stated(n.call)
     if stated is None:
         return {"output": x}
     shape = [size if isinstance(size, int) else own for own, size in zip(x.shape or stated, stated, strict=True)]
-    return {"output": x if x.shape == (*shape,) else n.builder.set_shape(n.builder.op(std.Identity, x), shape)}
+    return {"output": x if x.shape == (*shape,) else b.set_shape(b.op(std.Identity, x), shape)}
 
 
 class UnravelIndex(RawOp, dims="R"):
@@ -186,7 +186,7 @@ class UnravelIndex(RawOp, dims="R"):
 
 
 @lowers(UnravelIndex)
-def unravel_index(n: Node) -> dict[str, Expr]:
+def unravel_index(n: Node, _: Builder) -> dict[str, Expr]:
     """Divided by the number of elements behind each axis; what is left of a division by its size."""
     sizes: list[Number] | None = entries(n.dims)
     if sizes is None or not sizes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lstm_lower.dims import MAX_RANK
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import END, Expr
+from lstm_lower.graph.builder import END, Builder, Expr
 from lstm_lower.graph.values import Dim, Entry
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import RawOp, length_of, numbers, shape_of
@@ -30,9 +30,9 @@ class Slice(RawOp, begin="R", size="R"):
 
 
 @lowers(Slice, repeatable=True)
-def slice_(n: Node) -> dict[str, Expr]:
+def slice_(n: Node, b: Builder) -> dict[str, Expr]:
     """Cuts the axes of which not all is wanted."""
-    b, x = n.builder, n.moved("input")
+    x = n.moved("input")
     given = [wide(n.begin), wide(n.moved("size"))]
     begins, sizes = (entries(vector) for vector in given)
     if begins is None or sizes is None:
@@ -94,9 +94,9 @@ class StridedSlice(RawOp, begin="N", end="N", strides="N"):
 
 
 @lowers(StridedSlice, repeatable=True)
-def strided_slice(n: Node) -> dict[str, Expr]:
+def strided_slice(n: Node, b: Builder) -> dict[str, Expr]:
     """One Slice of all axes that keep more than one element, a Gather of each of the others, then the new axes."""
-    b, x = n.builder, n.moved("input")
+    x = n.moved("input")
     begins, ends = entries(wide(n.begin)), entries(wide(n.end))
     if begins is None or ends is None:
         raise n.unsupported("begin", "a known length", "an unknown one")

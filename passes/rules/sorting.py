@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call, DType
 from lstm_lower.ops.raw import ORDERED, RawOp, number
 from lstm_lower.passes.formulas.kernels import computed
@@ -21,9 +21,9 @@ class Where(RawOp):
 
 
 @lowers(Where, repeatable=True)
-def where(n: Node) -> dict[str, Expr]:
+def where(n: Node, b: Builder) -> dict[str, Expr]:
     """NonZero's result has a column for each place; a scalar has a place without numbers."""
-    b, x = n.builder, n.moved("condition")
+    x = n.moved("condition")
     if x.dtype.name != "BOOL":
         x = computed(x)
         x = ~x.equals(0)
@@ -46,7 +46,7 @@ class UniqueWithCountsV2(UniqueV2):
 
 
 @lowers(Unique, UniqueWithCounts, UniqueWithCountsV2, repeatable=True)
-def unique(n: Node) -> dict[str, Expr]:
+def unique(n: Node, _: Builder) -> dict[str, Expr]:
     """ONNX's Unique."""
     axis = n.fixed("axis") if n.op is UniqueWithCountsV2 else None
     return unique_slices(n.x, 0 if axis is None or not axis.size else int(axis.reshape(-1)[0]))
@@ -57,9 +57,9 @@ class ListDiff(RawOp, x="N", y="M"):
 
 
 @lowers(ListDiff, repeatable=True)
-def list_diff(n: Node) -> dict[str, Expr]:
+def list_diff(n: Node, b: Builder) -> dict[str, Expr]:
     """The elements that equal none of y."""
-    b, x, y = n.builder, n.x, n.y
+    x, y = n.x, n.y
     known, others = n.constant("x"), n.constant("y")
     if known is not None and others is not None:
         # The order of axes in the gradient of a product along some of them; a Transpose has it as an attribute.
@@ -106,9 +106,8 @@ class TopKV2(_Largest, k=""):
 
 
 @lowers(TopK, TopKV2, repeatable=True)
-def top_k(n: Node) -> dict[str, Expr]:
+def top_k(n: Node, b: Builder) -> dict[str, Expr]:
     """ONNX's TopK, which takes the first of equal ones too."""
-    b = n.builder
     count = b.ints(n.k) if isinstance(n.k, int) else wide(n.k).reshape(1)
     values, indices = b.ops(std.TopK, computed(n.moved("input")), count, outputs=2, axis=-1, sorted=int(n.sorted))
     return {"values": values, "indices": indices}
@@ -119,8 +118,8 @@ class NthElement(RawOp, input="*S N", n="", T=ORDERED):
 
 
 @lowers(NthElement, repeatable=True)
-def nth_element(n: Node) -> dict[str, Expr]:
+def nth_element(n: Node, b: Builder) -> dict[str, Expr]:
     """The last of the n + 1 smallest or largest."""
-    b, number = n.builder, wide(n.n)
+    number = wide(n.n)
     values, _ = b.ops(std.TopK, computed(n.moved("input")), number.reshape(1) + 1, outputs=2, largest=int(n.reverse))
     return {"values": values.take(number, axis=-1)}

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from lstm_lower.dims import agree
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr, concat
+from lstm_lower.graph.builder import Builder, Expr, concat
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import COMPUTED, NUMBERS, ORDERED, RawOp, numbers, shape_of
 from lstm_lower.passes.formulas.indices import below, from_front
@@ -32,9 +32,9 @@ class SparseToDense(RawOp, output_shape="R", default_value=""):
 
 
 @lowers(SparseToDense, repeatable=True)
-def sparse_to_dense(n: Node) -> dict[str, Expr]:
+def sparse_to_dense(n: Node, b: Builder) -> dict[str, Expr]:
     """The default everywhere, and the values written into it."""
-    b, places, values = n.builder, from_front(wide(n.sparse_indices)), movable(n.moved("sparse_values"))
+    places, values = from_front(wide(n.sparse_indices)), movable(n.moved("sparse_values"))
     rank = rank_of(n, "sparse_indices", places)
     places = places.reshape(1, 1) if rank == 0 else places.unsqueeze(1) if rank == 1 else places
     if rank_of(n, "sparse_values", values) == 0:
@@ -47,9 +47,9 @@ class SparseTensorDenseAdd(RawOp, a_indices="N R", a_values="N", a_shape="R", T=
 
 
 @lowers(SparseTensorDenseAdd, repeatable=True)
-def sparse_tensor_dense_add(n: Node) -> dict[str, Expr]:
+def sparse_tensor_dense_add(n: Node, b: Builder) -> dict[str, Expr]:
     """The values added at their places."""
-    return {"output": added(n, "a_indices", computed(n.moved("b")), computed(n.moved("a_values")))}
+    return {"output": added(n, b, "a_indices", computed(n.moved("b")), computed(n.moved("a_values")))}
 
 
 class SparseTensorDenseMatMul(RawOp, a_indices="N 2", a_values="N", a_shape="2", b="K M", T=COMPUTED):
@@ -67,9 +67,9 @@ class SparseTensorDenseMatMul(RawOp, a_indices="N 2", a_values="N", a_shape="2",
 
 
 @lowers(SparseTensorDenseMatMul, repeatable=True)
-def sparse_tensor_dense_matmul(n: Node) -> dict[str, Expr]:
+def sparse_tensor_dense_matmul(n: Node, b: Builder) -> dict[str, Expr]:
     """Rows of the dense matrix, each times an element and added to the row that the element stands in."""
-    b, adjoint = n.builder, bool(n.adjoint_a)
+    adjoint = bool(n.adjoint_a)
     dense = n.b.mT if n.adjoint_b else n.b
     indices = from_front(wide(n.a_indices))
     own, other = (indices.slice(axis, axis + 1, axis=1).reshape(-1) for axis in (adjoint, not adjoint))
@@ -85,12 +85,12 @@ def columns_of(indices: Expr) -> list[Expr]:
     return [b.op(std.Gather, indices, b.constant(axis, INT64), axis=1) for axis in range(rank)]
 
 
-def ranked(n: Node, indices: str, shape: str) -> Expr:
+def ranked(n: Node, b: Builder, indices: str, shape: str) -> Expr:
     """An operand of places, one in each row, of a known number of axes."""
     places, rank = n.operand(indices), n.call.sizes.get("R")
     if not isinstance(rank, int):
         raise n.unsupported(shape, "a known length", "an unknown one")
-    return n.builder.set_shape(n.builder.op(std.Identity, places), [None, rank])
+    return b.set_shape(b.op(std.Identity, places), [None, rank])
 
 
 def numbered(places: Expr, shape: Expr, axes: int) -> Expr:
@@ -112,9 +112,9 @@ class SparseReshape(RawOp, input_indices="N R", input_shape="R", new_shape="S"):
 
 
 @lowers(SparseReshape, repeatable=True)
-def sparse_reshape(n: Node) -> dict[str, Expr]:
+def sparse_reshape(n: Node, b: Builder) -> dict[str, Expr]:
     """Places numbered through, and numbers taken apart again."""
-    b, places, made = n.builder, ranked(n, "input_indices", "input_shape"), n.call.sizes.get("S")
+    places, made = ranked(n, b, "input_indices", "input_shape"), n.call.sizes.get("S")
     if not isinstance(made, int):
         raise n.unsupported("new_shape", "a known length", "an unknown one")
     rank = n.call.sizes["R"]
@@ -136,9 +136,9 @@ class SparseReorder(RawOp, input_indices="N R", input_values="N", input_shape="R
 
 
 @lowers(SparseReorder, repeatable=True)
-def sparse_reorder(n: Node) -> dict[str, Expr]:
+def sparse_reorder(n: Node, b: Builder) -> dict[str, Expr]:
     """By the number of each place."""
-    b, places = n.builder, ranked(n, "input_indices", "input_shape")
+    places = ranked(n, b, "input_indices", "input_shape")
     order = _sorted(numbered(places, n.input_shape, len(columns_of(places))))
     return {
         "output_indices": b.op(std.Gather, places, order, axis=0),
@@ -151,10 +151,10 @@ class SparseSlice(RawOp, indices="N R", values="N", shape="R", start="R", size="
 
 
 @lowers(SparseSlice, repeatable=True)
-def sparse_slice(n: Node) -> dict[str, Expr]:
+def sparse_slice(n: Node, b: Builder) -> dict[str, Expr]:
     """Elements whose place lies in the box along every axis, counted from its corner."""
-    b, start, size = n.builder, n.operand("start"), n.operand("size")
-    places = ranked(n, "indices", "shape") - start
+    start, size = n.operand("start"), n.operand("size")
+    places = ranked(n, b, "indices", "shape") - start
     outside = b.op(std.Or, places < 0, b.op(std.Not, places < size)).cast(INT64).sum(1)
     inside = b.op(std.NonZero, outside < 1).reshape(-1)
     return {
@@ -171,7 +171,7 @@ class SparseSliceGrad(
 
 
 @lowers(SparseSliceGrad, repeatable=True)
-def sparse_slice_grad(n: Node) -> dict[str, Expr]:
+def sparse_slice_grad(n: Node, _: Builder) -> dict[str, Expr]:
     """What stands at the same place of the box, if one does."""
     places = n.input_indices - n.input_start
     return {"val_grad": _standing(computed(n.moved("backprop_val_grad")), n.output_indices, places)}
@@ -202,10 +202,10 @@ class SparseAdd(
 
 
 @lowers(SparseAdd, repeatable=True)
-def sparse_add(n: Node) -> dict[str, Expr]:
+def sparse_add(n: Node, b: Builder) -> dict[str, Expr]:
     """Elements of both in order, those of equal places added, and small sums left out."""
-    b, dtype = n.builder, n.moved("a_values").dtype
-    both = concat([ranked(n, side, "a_shape") for side in ("a_indices", "b_indices")], 0)
+    dtype = n.moved("a_values").dtype
+    both = concat([ranked(n, b, side, "a_shape") for side in ("a_indices", "b_indices")], 0)
     number = numbered(both, n.a_shape, len(columns_of(both)))
     order = _sorted(number)
     number, places = (b.op(std.Gather, part, order, axis=0) for part in (number, both))
@@ -238,7 +238,7 @@ class SparseAddGrad(RawOp, backprop_val_grad="K", a_indices="N R", b_indices="M 
 
 
 @lowers(SparseAddGrad, repeatable=True)
-def sparse_add_grad(n: Node) -> dict[str, Expr]:
+def sparse_add_grad(n: Node, _: Builder) -> dict[str, Expr]:
     """What stands at the same place of the sum, if something does."""
     dy = computed(n.moved("backprop_val_grad"))
     return {f"{side}_val_grad": _standing(dy, n.sum_indices, n.operand(f"{side}_indices")) for side in "ab"}
@@ -262,9 +262,9 @@ class SparseConcat(RawOp):
 
 
 @lowers(SparseConcat, repeatable=True)
-def sparse_concat(n: Node) -> dict[str, Expr]:
+def sparse_concat(n: Node, b: Builder) -> dict[str, Expr]:
     """Places moved by the sizes of the arrays before, and then, unless they are in order, sorted."""
-    b, rank = n.builder, n.op.rank(n.call)
+    rank = n.op.rank(n.call)
     if rank is None:
         raise n.unsupported("shapes", "a known length", "an unknown one")
     axis, shapes = n.concat_dim % rank, n.variadic("shapes")
@@ -289,15 +289,15 @@ class SparseFillEmptyRows(RawOp, indices="N R", values="N", dense_shape="R", def
 
 
 @lowers(SparseFillEmptyRows, repeatable=True)
-def sparse_fill_empty_rows(n: Node) -> dict[str, Expr]:
+def sparse_fill_empty_rows(n: Node, b: Builder) -> dict[str, Expr]:
     """Elements for empty rows behind all others, and then rows in order."""
-    b, places, values = n.builder, ranked(n, "indices", "dense_shape"), movable(n.moved("values"))
+    places, values = ranked(n, b, "indices", "dense_shape"), movable(n.moved("values"))
     rows = n.dense_shape.slice(0, 1, axis=0)
     owners, count = places.slice(0, 1, axis=1).reshape(-1), b.op(std.Shape, n.moved("values"))
     empty = add_rows(b.op(std.ConstantOfShape, count, value=ir.tensor([1], dtype=INT64)), owners, rows) < 1
     missing = b.op(std.NonZero, empty).reshape(-1)
     lacking = b.op(std.Shape, missing)
-    new = concat([missing.unsqueeze(1), b.op(std.ConstantOfShape, _beside(lacking, n), value=_ZERO)], 1)
+    new = concat([missing.unsqueeze(1), b.op(std.ConstantOfShape, _beside(lacking, n, b), value=_ZERO)], 1)
     order = _sorted(concat([owners, missing], 0))
     filled = expanded(movable(n.moved("default_value")), lacking)
     went = b.op(std.ScatterND, order, order.unsqueeze(1), up_to(b, b.op(std.Shape, order)))
@@ -312,10 +312,10 @@ def sparse_fill_empty_rows(n: Node) -> dict[str, Expr]:
 _ZERO = ir.tensor([0], dtype=INT64)
 
 
-def _beside(rows: Expr, n: Node) -> Expr:
+def _beside(rows: Expr, n: Node, b: Builder) -> Expr:
     rank = n.call.sizes["R"]
     assert isinstance(rank, int)
-    return concat([rows, n.builder.ints(rank - 1)], 0)
+    return concat([rows, b.ints(rank - 1)], 0)
 
 
 class SparseFillEmptyRowsGrad(RawOp, reverse_index_map="N", grad_values="M", T=NUMBERS):
@@ -323,9 +323,9 @@ class SparseFillEmptyRowsGrad(RawOp, reverse_index_map="N", grad_values="M", T=N
 
 
 @lowers(SparseFillEmptyRowsGrad, repeatable=True)
-def sparse_fill_empty_rows_grad(n: Node) -> dict[str, Expr]:
+def sparse_fill_empty_rows_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """What went somewhere, and the sum of what came from nowhere."""
-    b, dy = n.builder, computed(n.moved("grad_values"))
+    dy = computed(n.moved("grad_values"))
     zeros = b.op(std.ConstantOfShape, b.op(std.Shape, n.reverse_index_map), value=ir.tensor([0], dtype=dy.dtype))
     rest = b.op(std.ScatterND, dy, n.reverse_index_map.unsqueeze(1), zeros)
     return {"d_values": b.op(std.Gather, dy, n.reverse_index_map, axis=0), "d_default_value": rest.sum(0)}
@@ -344,9 +344,9 @@ class SparseDenseCwiseDiv(RawOp, sp_indices="N R", sp_values="N", sp_shape="R", 
 
 
 @lowers(SparseDenseCwiseAdd, SparseDenseCwiseMul, SparseDenseCwiseDiv, repeatable=True)
-def sparse_dense_cwise(n: Node) -> dict[str, Expr]:
+def sparse_dense_cwise(n: Node, b: Builder) -> dict[str, Expr]:
     """With the elements that the dense array has there."""
-    b, places = n.builder, ranked(n, "sp_indices", "sp_shape")
+    places = ranked(n, b, "sp_indices", "sp_shape")
     values, dense = computed(n.moved("sp_values")), computed(n.moved("dense"))
     there = b.op(std.GatherND, expanded(dense, n.sp_shape), places)
     if n.op is SparseDenseCwiseDiv:

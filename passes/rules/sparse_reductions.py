@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from lstm_lower.dims import MAX_RANK
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr, concat
+from lstm_lower.graph.builder import Builder, Expr, concat
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import NUMBERS, ORDERED, PAIRED, RawOp, length_of, numbers
 from lstm_lower.passes.formulas.kernels import computed
@@ -43,9 +43,9 @@ class SparseReduceMax(_Reduction, T=ORDERED):
 
 
 @lowers(SparseReduceSum, SparseReduceMax, repeatable=True)
-def sparse_reduction(n: Node) -> dict[str, Expr]:
+def sparse_reduction(n: Node, b: Builder) -> dict[str, Expr]:
     """Elements joined at their places along the axes that are left."""
-    b, places, kept = n.builder, ranked(n, "input_indices", "input_shape"), n.op.kept(n.call)
+    places, kept = ranked(n, b, "input_indices", "input_shape"), n.op.kept(n.call)
     n.fixed("reduction_axes")
     columns, values = columns_of(places), computed(n.moved("input_values"))
     sizes = [n.input_shape.slice(axis, axis + 1, axis=0) for axis in range(len(columns))]
@@ -82,9 +82,9 @@ class SparseSoftmax(RawOp, sp_indices="N R", sp_values="N", sp_shape="R", T=PAIR
 
 
 @lowers(SparseSoftmax, repeatable=True)
-def sparse_softmax(n: Node) -> dict[str, Expr]:
+def sparse_softmax(n: Node, b: Builder) -> dict[str, Expr]:
     """Exponential functions over their sums, row by row."""
-    b, places, values = n.builder, ranked(n, "sp_indices", "sp_shape"), n.sp_values
+    places, values = ranked(n, b, "sp_indices", "sp_shape"), n.sp_values
     axes = len(columns_of(places)) - 1
     owner = numbered(places, n.sp_shape, axes)
     rows = b.op(std.ReduceProd, n.sp_shape.slice(0, axes, axis=0), keepdims=1)

@@ -8,7 +8,7 @@ from typing import Any
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.passes.formulas.sizes import Size
 from lstm_lower.passes.formulas.spatial import Margins, margins
 from lstm_lower.passes.rules.registry import Node
@@ -47,7 +47,7 @@ def window_padding(n: Node, axes: Sequence[SpatialAxis]) -> dict[str, Any] | Non
     return {"pads": [place[side] for side in (0, 1) for place in places]}
 
 
-def window_maxima(n: Node, axes: Sequence[SpatialAxis], image: Expr) -> list[Expr]:
+def window_maxima(n: Node, b: Builder, axes: Sequence[SpatialAxis], image: Expr) -> list[Expr]:
     """The largest element of each window of an image with its channels first, and the places of these.
 
     Like TensorFlow's kernels, onnxruntime's takes the first of equal elements. A place is a number of an element in the
@@ -61,7 +61,7 @@ def window_maxima(n: Node, axes: Sequence[SpatialAxis], image: Expr) -> list[Exp
             raise n.unsupported("attribute strides", what, [axis.stride for axis in axes])
         padding = {"auto_pad": "SAME_UPPER"}
     kernel, strides = [axis.kernel for axis in axes], [axis.stride for axis in axes]
-    return n.builder.ops(std.MaxPool, image, outputs=2, kernel_shape=kernel, strides=strides, **padding)
+    return b.ops(std.MaxPool, image, outputs=2, kernel_shape=kernel, strides=strides, **padding)
 
 
 def check_float32(n: Node, operand: str, op: type[std.Standard]) -> None:

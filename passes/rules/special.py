@@ -6,7 +6,7 @@ import math
 
 import onnx_ir as ir
 
-from lstm_lower.graph.builder import Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.ops.raw import Binary
 from lstm_lower.passes.formulas import gamma
 from lstm_lower.passes.rules.registry import Node, lowers
@@ -27,9 +27,9 @@ class Polygamma(Binary):
 
 
 @lowers(Polygamma)
-def polygamma(n: Node) -> dict[str, Expr]:
+def polygamma(n: Node, b: Builder) -> dict[str, Expr]:
     """A formula of its own for a small order that is known, else the zeta function; at poles what TensorFlow has."""
-    b, order, x, known = n.builder, n.a.cast(_DOUBLE), n.x.cast(_DOUBLE), n.constant("a")
+    order, x, known = n.a.cast(_DOUBLE), n.x.cast(_DOUBLE), n.constant("a")
     if known is not None and known.size == 1 and known.reshape(-1)[0] in range(gamma.HIGHEST + 1):
         first = int(known.reshape(-1)[0])
         # The order may have more axes than the operand.

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr, concat
+from lstm_lower.graph.builder import Builder, Expr, concat
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import RawOp
 from lstm_lower.passes.formulas.kernels import computed
@@ -56,7 +56,7 @@ class StridedSliceGrad(RawOp, shape="R", begin="N", end="N", strides="N"):
 
 
 @lowers(StridedSliceGrad)
-def strided_slice_grad(n: Node) -> dict[str, Expr]:
+def strided_slice_grad(n: Node, b: Builder) -> dict[str, Expr]:
     """Gives dy the forward operand's axes, then pads each sliced axis or, with a stride, spreads dy along it."""
     sizes, begins = entries(n.shape), entries(n.begin)
     if sizes is None:
@@ -79,9 +79,9 @@ def strided_slice_grad(n: Node) -> dict[str, Expr]:
         else:
             gradient = _spread(gradient, position, axis, sizes[position])
     if any(not isinstance(pad, int) or pad for pad in pads):
-        gradient = n.builder.op(std.Pad, gradient, n.builder.sizes(pads))
+        gradient = b.op(std.Pad, gradient, b.sizes(pads))
     if gradient.value is not dy.value:
-        gradient = n.builder.set_shape(gradient, n.shape.entries or [None] * len(sizes))
+        gradient = b.set_shape(gradient, n.shape.entries or [None] * len(sizes))
     return {"output": gradient}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lstm_lower.dims import agree, broadcast_shapes
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import PAIRED, RawOp
 from lstm_lower.passes.formulas import elimination, reflections
@@ -23,7 +23,7 @@ class Cholesky(RawOp, input="*S M M", T=PAIRED):
 
 
 @lowers(Cholesky, repeatable=True)
-def cholesky(n: Node) -> dict[str, Expr]:
+def cholesky(n: Node, _: Builder) -> dict[str, Expr]:
     """Columns, which come first."""
     rank = rank_of(n, "input", n.input)
     return {"output": elimination.cholesky(n.input).transpose(*range(1, rank), 0)}
@@ -34,9 +34,8 @@ class MatrixInverse(RawOp, input="*S M M", T=PAIRED):
 
 
 @lowers(MatrixInverse, repeatable=True)
-def matrix_inverse(n: Node) -> dict[str, Expr]:
+def matrix_inverse(n: Node, b: Builder) -> dict[str, Expr]:
     """The solution for the columns of an identity."""
-    b = n.builder
     rank_of(n, "input", n.input)
     numbers = up_to(b, n.input.size(-1))
     identity = numbers.equals(numbers.unsqueeze(1)).cast(n.input.dtype) + b.zeros_like(n.input)
@@ -48,7 +47,7 @@ class MatrixSolve(RawOp, matrix="*S M M", rhs="*S M K", T=PAIRED):
 
 
 @lowers(MatrixSolve, repeatable=True)
-def matrix_solve(n: Node) -> dict[str, Expr]:
+def matrix_solve(n: Node, _: Builder) -> dict[str, Expr]:
     """Elimination with swaps."""
     rank_of(n, "matrix", n.matrix)
     return {"output": _solved(_transposed(n.matrix, where=n.adjoint), n.rhs)}
@@ -82,9 +81,9 @@ class MatrixTriangularSolve(RawOp, T=PAIRED):
 
 
 @lowers(MatrixTriangularSolve, repeatable=True)
-def matrix_triangular_solve(n: Node) -> dict[str, Expr]:
+def matrix_triangular_solve(n: Node, b: Builder) -> dict[str, Expr]:
     """Elimination without swaps."""
-    b, matrix, right = n.builder, n.matrix, n.rhs
+    matrix, right = n.matrix, n.rhs
     for name in ("matrix", "rhs"):
         rank_of(n, name, getattr(n, name))
     if (matrix.shape or ())[:-2] != (right.shape or ())[:-2] or None in (matrix.shape or ())[:-2]:
@@ -102,10 +101,10 @@ class MatrixDeterminant(RawOp, input="*S M M", T=PAIRED):
 
 
 @lowers(MatrixDeterminant, repeatable=True)
-def matrix_determinant(n: Node) -> dict[str, Expr]:
+def matrix_determinant(n: Node, _: Builder) -> dict[str, Expr]:
     """The product of the pivots."""
     rank_of(n, "input", n.input)
-    pivots, _ = elimination.eliminate(n.input, None, pivoting=True)
+    pivots = elimination.eliminate(n.input, None, pivoting=True)[0]
     return {"output": _over_pivots(std.ReduceProd, pivots)}
 
 
@@ -114,9 +113,8 @@ class LogMatrixDeterminant(RawOp, input="*S M M", T=PAIRED):
 
 
 @lowers(LogMatrixDeterminant, repeatable=True)
-def log_matrix_determinant(n: Node) -> dict[str, Expr]:
+def log_matrix_determinant(n: Node, b: Builder) -> dict[str, Expr]:
     """The product of the pivots' signs, and the sum of the logarithms of their magnitudes."""
-    b = n.builder
     rank_of(n, "input", n.input)
     pivots, _ = elimination.eliminate(n.input, None, pivoting=True)
     logarithm = pivots.abs().log()
@@ -141,7 +139,7 @@ class Qr(RawOp, input="*S M N", T=PAIRED):
 
 
 @lowers(Qr, repeatable=True)
-def qr(n: Node) -> dict[str, Expr]:
+def qr(n: Node, _: Builder) -> dict[str, Expr]:
     """Householder's reflections."""
     rank_of(n, "input", n.input)
     q, r = reflections.qr(n.input, full=n.full_matrices)

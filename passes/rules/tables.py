@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import OpDef
 from lstm_lower.passes.formulas.kernels import CARRIERS
 from lstm_lower.passes.rules.registry import Node, lowers
@@ -31,10 +31,10 @@ def lowers_by(table: Mapping[type[OpDef], Callable[..., Expr]]) -> None:
         lowers(op, repeatable=True)(_rule(op, formula))
 
 
-def _rule(op: type[OpDef], formula: Callable[..., Expr]) -> Callable[[Node], dict[str, Expr]]:
+def _rule(op: type[OpDef], formula: Callable[..., Expr]) -> Callable[[Node, Builder], dict[str, Expr]]:
     operands, (output,) = [declared.name for declared in op.inputs], op.outputs
 
-    def rule(n: Node) -> dict[str, Expr]:
+    def rule(n: Node, _: Builder) -> dict[str, Expr]:
         return {output.name: formula(*(widened(n.operand(name)) for name in operands))}
 
     return rule

@@ -18,8 +18,8 @@ class Window:
     Outside 0..T, which only a run-time seq_len_max can be, it is clamped. When it is known to be T, nothing is cut.
     """
 
-    def __init__(self, n: Node) -> None:
-        self._node = n
+    def __init__(self, n: Node, b: Builder) -> None:
+        self._node, self._builder = n, b
         steps, length = n.size("T"), n.constant("seq_len_max")
         self.whole = n.is_size("seq_len_max", "T")
         self._steps = steps
@@ -29,7 +29,7 @@ class Window:
         elif self.whole:
             self.length = steps
         else:
-            self.length = n.seq_len_max.reshape(1).maximum(0).minimum(n.builder.sizes([steps]))
+            self.length = n.seq_len_max.reshape(1).maximum(0).minimum(b.sizes([steps]))
 
     def scan(
         self,
@@ -52,7 +52,7 @@ class Window:
         Returns:
             Final states and the outputs of the window's steps.
         """
-        n = self._node
+        n, b = self._node, self._builder
         dtype = inputs[0].dtype
 
         def run(builder: Builder) -> list[Expr]:
@@ -64,12 +64,12 @@ class Window:
             return [*states, *(builder.fill(0, [0, *step], dtype) for step in sizes)]
 
         if isinstance(self.length, int):
-            results = run(n.builder) if self.length > 0 else nothing(n.builder)
+            results = run(b) if self.length > 0 else nothing(b)
         elif self.whole:
-            results = run(n.builder)
+            results = run(b)
         else:
             # onnxruntime refuses a Scan over no steps.
-            results = n.builder.branch((self.length > 0).reshape(), run, nothing)
+            results = b.branch((self.length > 0).reshape(), run, nothing)
         return results[: len(states)], results[len(states) :]
 
     def cut(self, sequence: Expr) -> Expr:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import FLOATS, RawOp
 from lstm_lower.passes.formulas.spatial import arranged, channels_first, padded
@@ -61,13 +61,13 @@ class Conv3D(_Convolution, input="N D H W C", filter="A R S I K"):
 
 
 @lowers(Conv2D, Conv3D, repeatable=True)
-def convolution(n: Node) -> dict[str, Expr]:
+def convolution(n: Node, b: Builder) -> dict[str, Expr]:
     """A Conv; the number of groups follows from the channels of image and filter."""
     whole, part = n.size("C"), n.size("I")
     # Where one is open, one group: onnxruntime compares the channels.
     groups = max(whole // max(part, 1), 1) if isinstance(whole, int) and isinstance(part, int) else 1
     spatial = range(len(n.data_format) - 2)
-    return {"output": _convolved(n, n.filter.transpose(len(spatial) + 1, len(spatial), *spatial), groups)}
+    return {"output": _convolved(n, b, n.filter.transpose(len(spatial) + 1, len(spatial), *spatial), groups)}
 
 
 class DepthwiseConv2dNative(_Windows, input="N H W C", filter="R S C M"):
@@ -77,21 +77,21 @@ class DepthwiseConv2dNative(_Windows, input="N H W C", filter="R S C M"):
 
 
 @lowers(DepthwiseConv2dNative, repeatable=True)
-def depthwise_convolution(n: Node) -> dict[str, Expr]:
+def depthwise_convolution(n: Node, b: Builder) -> dict[str, Expr]:
     """A Conv with a group for each channel of the image."""
     channels, multiplier = n.size("C"), n.size("M")
     if not isinstance(channels, int) or not isinstance(multiplier, int):
         raise n.unsupported("filter", "known numbers of channels", "unknown ones")
     weights = n.filter.reshape(0, 0, 1, channels * multiplier).transpose(3, 2, 0, 1)
-    return {"output": _convolved(n, weights, channels)}
+    return {"output": _convolved(n, b, weights, channels)}
 
 
-def _convolved(n: Node, weights: Expr, groups: int) -> Expr:
+def _convolved(n: Node, b: Builder, weights: Expr, groups: int) -> Expr:
     check_float32(n, "input", std.Conv)
     axes = _axes(n, "filter")
     image = arranged(n.input, n.data_format, channels_first(n.data_format))
     image, padding = _padded(n, axes, image)
-    result = n.builder.op(
+    result = b.op(
         std.Conv,
         image,
         weights,
@@ -146,11 +146,11 @@ class MaxPool3D(_VolumePooling):
 
 
 @lowers(MaxPool, MaxPoolV2, MaxPool3D, repeatable=True)
-def max_pool(n: Node) -> dict[str, Expr]:
+def max_pool(n: Node, b: Builder) -> dict[str, Expr]:
     """A MaxPool, whose padding is less than any number."""
     axes = _axes(n, "ksize")
     image, padding = _padded(n, axes, arranged(n.input, n.data_format, channels_first(n.data_format)), -math.inf)
-    return {"output": _pooled(n, axes, image, std.MaxPool, **padding)}
+    return {"output": _pooled(n, b, axes, image, std.MaxPool, **padding)}
 
 
 class MaxPoolWithArgmax(_Windows, input="N H W C", T=FLOATS):
@@ -164,10 +164,9 @@ class MaxPoolWithArgmax(_Windows, input="N H W C", T=FLOATS):
 
 
 @lowers(MaxPoolWithArgmax, repeatable=True)
-def max_pool_with_argmax(n: Node) -> dict[str, Expr]:
+def max_pool_with_argmax(n: Node, b: Builder) -> dict[str, Expr]:
     """A MaxPool, which counts places over images with their channels first, and over all of them."""
-    b = n.builder
-    largest, where = window_maxima(n, _axes(n, "ksize"), arranged(n.input, "NHWC", "NCHW"))
+    largest, where = window_maxima(n, b, _axes(n, "ksize"), arranged(n.input, "NHWC", "NCHW"))
     rows, columns, channels = (b.sizes([n.size(symbol)]) for symbol in "HWC")
     area = rows * columns
     plane, place = where / area, where % area
@@ -186,7 +185,7 @@ class AvgPool3D(_VolumePooling):
 
 
 @lowers(AvgPool, AvgPool3D, repeatable=True)
-def avg_pool(n: Node) -> dict[str, Expr]:
+def avg_pool(n: Node, b: Builder) -> dict[str, Expr]:
     """An AveragePool; where the image gets its padding first, over the share of each window that lies on the image."""
     axes, value = _axes(n, "ksize"), n.operand(n.op.inputs[0].name)
     if value.dtype == ir.DataType.DOUBLE:
@@ -194,14 +193,16 @@ def avg_pool(n: Node) -> dict[str, Expr]:
         raise n.unsupported(n.op.inputs[0].name, what, "float64")
     plain = arranged(value, n.data_format, channels_first(n.data_format))
     image, padding = _padded(n, axes, plain)
-    result = _pooled(n, axes, image, std.AveragePool, count_include_pad=0, **padding)
+    result = _pooled(n, b, axes, image, std.AveragePool, count_include_pad=0, **padding)
     if image is not plain:
-        ones, _ = _padded(n, axes, n.builder.zeros_like(plain) + 1)
-        result = result / _pooled(n, axes, ones, std.AveragePool)
+        ones, _ = _padded(n, axes, b.zeros_like(plain) + 1)
+        result = result / _pooled(n, b, axes, ones, std.AveragePool)
     return {"output": result}
 
 
-def _pooled(n: Node, axes: list[SpatialAxis], image: Expr, op: type[std.Standard], **attributes: Any) -> Expr:
+def _pooled(
+    n: Node, b: Builder, axes: list[SpatialAxis], image: Expr, op: type[std.Standard], **attributes: Any
+) -> Expr:
     sizes = {"kernel_shape": [axis.kernel for axis in axes], "strides": [axis.stride for axis in axes]}
-    result = n.builder.op(op, image, **sizes, **attributes)
+    result = b.op(op, image, **sizes, **attributes)
     return arranged(result, channels_first(n.data_format), n.data_format)

@@ -218,9 +218,10 @@ def test_a_missing_module_is_named(tmp_path: Path) -> None:
 RULES_AT_FAULT = {
     "return {'z': n.x}": "KeyError: 'y'",
     "return {'y': n.missing}": "AttributeError: Doubling has no operand or attribute 'missing' here",
+    "return {'y': n.builder.concat([n.x, n.x], axis=0)}": "AttributeError: Doubling has no operand or attribute",
     "return None": "TypeError: ",
     "return {'y': n.x.value}": "AttributeError: ",
-    "return {'y': n.builder.concat([n.x, n.x], axis=0)}": "[4]",
+    "return {'y': b.concat([n.x, n.x], axis=0)}": "[4]",
 }
 
 
@@ -233,6 +234,15 @@ def test_a_broken_rule_is_named(text: str, tmp_path: Path) -> None:
         ll.lower(doubled())
     assert f"the lowering rule of {path} requires to return " in str(caught.value)
     assert f", got {RULES_AT_FAULT[text]}" in str(caught.value)
+
+
+@pytest.mark.parametrize("arguments", ["n", "n, b, c", "n, *, b", ""])
+def test_a_rule_takes_a_node_and_a_builder(arguments: str, tmp_path: Path) -> None:
+    path = doubling(tmp_path / "other.py")
+    path.write_text(path.read_text().replace("def rule(n, b)", f"def rule({arguments})"))
+    text = f"the lowering rule of Doubling requires two arguments, the node and the builder, got ({arguments})"
+    with pytest.raises(InvalidInputError, match=re.escape(text)):
+        plugins.load([str(path)])
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ class {op}(OpDef):
         y = operand("*S")
 
 @lowers({op})
-def rule(n):
+def rule(n, b):
     return {{"y": n.x * {factor}}}
 
 @oracle({op})

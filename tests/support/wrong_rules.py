@@ -20,11 +20,11 @@ import onnx
 import onnx_ir as ir
 from onnx import TensorProto
 
-from lstm_lower.graph.builder import Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import OpDef
 from lstm_lower.ops.ort_elementwise import MICROSOFT
 from lstm_lower.passes.rules import ort_updates
-from lstm_lower.passes.rules.registry import RULES, Node, Results, lowerable
+from lstm_lower.passes.rules.registry import RULES, Formula, Node, Results, lowerable
 from lstm_lower.registry import key_of
 from tests.ops import test_cudnn_bad_inputs
 from tests.rules import (
@@ -81,25 +81,25 @@ class WrongRule:
         reached: whether it has been asked for that output.
     """
 
-    formula: Callable[[Node], Results]
+    formula: Formula
     output: str
     reached: bool = False
 
-    def __call__(self, node: Node) -> Results:
+    def __call__(self, node: Node, builder: Builder) -> Results:
         """The results, that one wrong."""
-        results = dict(self.formula(node))
+        results = dict(self.formula(node, builder))
         found = results.get(self.output)
         if found is not None:
-            results[self.output] = self._perturbed(node, found)
+            results[self.output] = self._perturbed(node, builder, found)
             self.reached = True
         return results
 
     @staticmethod
-    def _perturbed(node: Node, found: Expr | Sequence[Expr]) -> Expr | Sequence[Expr]:
+    def _perturbed(node: Node, builder: Builder, found: Expr | Sequence[Expr]) -> Expr | Sequence[Expr]:
         if not isinstance(found, Expr):
             return [perturbed(each) for each in found]
         if isinstance(found.value.type, ir.SequenceType):
-            return ort_updates._mapped(node, [found], [], lambda x: [perturbed(x)])[0]
+            return ort_updates._mapped(node, builder, [found], [], lambda x: [perturbed(x)])[0]
         return perturbed(found)
 
 
