@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 
 from lstm_lower.graph import standard as std
@@ -26,13 +27,19 @@ def standard(op: type[std.Standard]) -> Callable[..., Expr]:
 
 
 def lowers_by(table: Mapping[type[OpDef], Callable[..., Expr]]) -> None:
-    """Registers rules: each formula takes its op's operands, widened, and gives its only output."""
+    """Registers rules: each formula takes its op's operands, widened, and gives its only output.
+
+    Raises:
+        TypeError: a formula does not take as many.
+    """
     for op, formula in table.items():
         lowers(op, repeatable=True)(_rule(op, formula))
 
 
 def _rule(op: type[OpDef], formula: Callable[..., Expr]) -> Callable[[Node, Builder], dict[str, Expr]]:
     operands, (output,) = [declared.name for declared in op.inputs], op.outputs
+    # Operands are bound by position: a formula of fewer or more is refused here and not in a user's graph.
+    inspect.signature(formula).bind(*operands)
 
     def rule(n: Node, _: Builder) -> dict[str, Expr]:
         return {output.name: formula(*(widened(n.operand(name)) for name in operands))}

@@ -15,6 +15,9 @@ from onnx import TensorProto, helper, numpy_helper
 import lstm_lower as ll
 from lstm_lower.passes.lower import lowering_passes
 from lstm_lower.passes.repair import WrongGradientWarning
+from lstm_lower.passes.rules.registry import RULES
+from lstm_lower.passes.rules.special import Zeta
+from lstm_lower.passes.rules.tables import lowers_by
 from lstm_lower.records import model_files as model_io
 from lstm_lower.runtime.proof.check import check
 from lstm_lower.runtime.proof.oracles.registry import ORACLES
@@ -327,3 +330,11 @@ def test_defaults_that_inference_misses(text: str, call: Callable[[onnx.ModelPro
     feeds = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
     wanted, got = (ll.Session(x).run(feeds)["y"] for x in (model, made))
     np.testing.assert_array_equal(got, wanted)
+
+
+def test_a_formula_of_a_table_takes_its_ops_operands() -> None:
+    before = dict(RULES)
+    for formula in (lambda x: x, lambda x, y, z: x + y + z):
+        with pytest.raises(TypeError, match="argument"):
+            lowers_by({Zeta: formula})
+    assert dict(RULES) == before
