@@ -301,7 +301,7 @@ def load(path: str | os.PathLike[str], names: Sequence[Sequence[str]]) -> dict[s
 
 
 def copy_into_keras(model: Any, values: Mapping[str, Array], names: Collection[str] = ()) -> None:
-    """Copies values into the variables of a Keras model.
+    """Copies values into the variables of a Keras model whose paths a step records.
 
     A variable that the step does not have, because nothing that it computes reads it, stays as it is.
 
@@ -309,19 +309,64 @@ def copy_into_keras(model: Any, values: Mapping[str, Array], names: Collection[s
         model: a built model of Keras 3 or tf-keras: the one that the step was made of, one that was loaded, or one
             built anew by the same code, whose layers Keras numbers on.
         values: by Keras' path of each variable, in tf-keras its name.
-        names: the paths of all variables that the model had, where they are recorded.
+        names: the paths of all variables that the model had.
 
     Raises:
         InvalidInputError: it is no such model, or it is not certain which variable is which; nothing is changed.
     """
+    variables = _variables(model)
+    sources = _matched(_numbered([_path(variable) for variable in variables]), list(dict.fromkeys([*values, *names])))
+    pairs = zip(variables, sources, strict=True)
+    _assign([(variable, source) for variable, source in pairs if source in values], values)
+
+
+def copy_traced_into_keras(model: Any, values: Mapping[str, Array], state: TrainingState) -> None:
+    """Copies values into the variables of a Keras model that a traced step trains, perhaps beside others.
+
+    Args:
+        model: a built model of Keras 3 or tf-keras, as in `copy_into_keras`.
+        values: by state input.
+        state: what the step changes: the model's variables, the optimizer's, metrics.
+
+    Raises:
+        InvalidInputError: it is no such model, or a variable has no name of the step, or several; nothing is changed.
+    """
+    variables = _variables(model)
+    named = by_name({pair.input: _name(pair) for pair in state.pairs}, values)
+    weights = tuple(f"/{_name(pair)}" for pair in state.pairs if pair.role == "weight")
+    # Slots often have the name of their weight behind their own.
+    names = [_name(pair) for pair in state.pairs if pair.role == "weight" or not _name(pair).endswith(weights)]
+    # The step has TensorFlow's names, from which paths of Keras 3 differ in subclassed models.
+    inner = [_tensorflow_name(variable) for variable in variables]
+    sources = _traced(inner, names) or _traced([_path(variable) for variable in variables], names)
+    if not sources:
+        doubts = [_doubt(path, inner, names) for path in dict.fromkeys(inner)]
+        raise InvalidInputError(
+            f"to_keras requires one name in the step for each variable, got {some([x for x in doubts if x], 12)}; "
+            f"the step has {some(names, 12)}"
+        )
+    _assign(list(zip(variables, sources, strict=True)), named)
+
+
+def _variables(model: Any) -> list[Any]:
     variables = list(getattr(model, "weights", ()))
     if not variables or not all(hasattr(variable, "name") and hasattr(variable, "assign") for variable in variables):
         raise InvalidInputError(f"to_keras requires a built model of Keras 3 or tf-keras with weights, got {model!r}")
-    # tf-keras has names where Keras 3 has paths.
-    paths = [str(getattr(variable, "path", variable.name.removesuffix(":0"))) for variable in variables]
-    expected = list(dict.fromkeys([*values, *names]))
-    sources = _matched(_numbered(paths), expected)
-    pairs = [(variable, source) for variable, source in zip(variables, sources, strict=True) if source in values]
+    return variables
+
+
+def _path(variable: Any) -> str:
+    """What tf-keras has as a name where Keras 3 has a path."""
+    return str(getattr(variable, "path", variable.name.removesuffix(":0")))
+
+
+def _tensorflow_name(variable: Any) -> str:
+    """TensorFlow's name of a variable; its path where Keras runs on another backend."""
+    inner = getattr(getattr(variable, "value", None), "name", None)
+    return inner.removesuffix(":0") if isinstance(inner, str) else _path(variable)
+
+
+def _assign(pairs: Sequence[tuple[Any, str]], values: Mapping[str, Array]) -> None:
     for variable, source in pairs:
         if tuple(variable.shape) != values[source].shape:
             raise InvalidInputError(
@@ -329,6 +374,56 @@ def copy_into_keras(model: Any, values: Mapping[str, Array], names: Collection[s
             )
     for variable, source in pairs:
         variable.assign(values[source])
+
+
+def _traced(paths: Sequence[str], names: Sequence[str]) -> list[str]:
+    """For each variable of a model its name in a step that has others, too; nothing where that is not certain.
+
+    The same name; otherwise, as in `_matched`, one with other numbers, or with something in front of all.
+    """
+    if len(set(paths)) < len(paths):
+        return []
+    matches = [list(paths)] if set(paths) <= set(names) else _alike(paths, names)
+    if len(matches) != 1 or any(_copies(name, names) - set(matches[0]) for name in matches[0]):
+        return []
+    return matches[0]
+
+
+def _alike(paths: Sequence[str], names: Sequence[str]) -> list[list[str]]:
+    """The choices of names that differ from the paths by numbers of layers, and by what is in front on one side."""
+    fronts = {"", *(name[: at.end()] for name in names for at in re.finditer("/", name))}
+    levels = zip(*(path.split("/")[:-1] for path in paths), strict=False)
+    common = len(list(itertools.takewhile(lambda level: len(set(level)) == 1, levels)))
+    choices = [*(("", dropped) for dropped in range(common + 1)), *((front, 0) for front in sorted(fronts - {""}))]
+    matches: list[list[str]] = []
+    for front, dropped in choices:
+        here = _by_kind(paths, dropped)
+        there = _by_kind([name.removeprefix(front) for name in names if name.startswith(front)])
+        if any(len(there.get(kind, ())) != len(same) for kind, same in here.items()):
+            continue
+        pairs = {path: front + name for kind in here for path, name in zip(here[kind], there[kind], strict=True)}
+        match = [pairs[path] for path in paths]
+        if match not in matches:
+            matches.append(match)
+    return matches
+
+
+def _copies(name: str, names: Collection[str]) -> set[str]:
+    """What may be further variables of the same name, which are numbered in a step."""
+    return {other for other in names if re.fullmatch(rf"{re.escape(name)}_\d+", other)}
+
+
+def _doubt(path: str, paths: Sequence[str], names: Sequence[str]) -> str:
+    """Why it is not certain which name of a step a variable has; nothing where it is."""
+    if paths.count(path) > 1:
+        return f"'{path}' for {paths.count(path)} variables"
+    candidates = sorted({path} & set(names) | (_copies(path, names) - set(paths)))
+    if path not in names:
+        kind = _NUMBER.sub("", path)
+        candidates += [name for name in names if f"/{_NUMBER.sub('', name)}".endswith(f"/{kind}")]
+    if candidates == [path]:
+        return ""
+    return f"{' or '.join(map(repr, dict.fromkeys(candidates))) or 'none'} for '{path}'"
 
 
 def _numbered(paths: Sequence[str]) -> list[str]:

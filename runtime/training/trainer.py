@@ -448,7 +448,8 @@ class Trainer(Trainable):
     def to_keras(self, model: Any) -> None:
         """Copies weights and what layers keep into a Keras model.
 
-        A weight that neither training nor evaluation reads is not in the step, and stays as it is in the model.
+        A weight that neither training nor evaluation reads is not in a step of `ll.from_keras`, and stays as it is in
+        the model. A step of `ll.from_tensorflow`, which may train several models, must have every variable.
 
         Args:
             model: the model that the step was made of, the same one loaded from a file, or built anew by the same code,
@@ -456,9 +457,11 @@ class Trainer(Trainable):
 
         Raises:
             InvalidInputError: it is not certain which variable is which, or one has another shape; nothing is changed.
-            UnsupportedOpError: it is not certain how the step is evaluated, and so what belongs to the model.
         """
-        framework_weights.copy_into_keras(model, self.weights(), framework_weights.recorded(self.model))
+        if names := framework_weights.recorded(self.model):
+            framework_weights.copy_into_keras(model, self.weights(), names)
+        else:
+            framework_weights.copy_traced_into_keras(model, self.held_state(), self.state)
 
     def save_weights(self, path: str | os.PathLike[str]) -> None:
         """Writes weights and what layers keep as safetensors, without the optimizer's state.
