@@ -17,6 +17,7 @@ from lstm_lower.keras import (
     certification,
     evaluation,
     keras_step,
+    lookups,
     objective,
     operands,
     optimizers,
@@ -50,7 +51,9 @@ def from_keras(
     """Exports one step of a Keras 3 model on TensorFlow's backend, or of a tf-keras model.
 
     The model is not changed. Recurrent layers become nodes that `lower`, `Session` and `Trainer` lower; see
-    `lstm_lower.keras.tracing` for how. Of a tf-keras model it is its own `train_step` and `test_step` that are traced.
+    `lstm_lower.keras.tracing` for how. What StringLookup, IntegerLookup and TextVectorization return becomes an input
+    of the step, `x/<layer>`, and a warning names them. Of a tf-keras model it is its own `train_step` and `test_step`
+    that are traced.
 
     Args:
         model: a built model.
@@ -116,12 +119,13 @@ def _step(model: Any, given: Given) -> KerasStep:
     if not model.built:
         raise InvalidInputError(f"model '{model.name}' must be built, got one without weights")
     _check(model)
-    operands.check_lookups(model)
+    cut = lookups.cut(model)
     own = own_steps.is_own(model)
     if own:
         own_steps.check(model, given)
     loss, loss_weights = _loss(model, None if own else given.loss, given.loss_weights)
-    taken = operands.of(model, given.input_spec, own=own)
+    taken = operands.of(cut.model, given.input_spec, own=own)
+    cut.tell(taken)
     has_targets = not own or loss is not None or given.target_spec is not None
     losses = objective.losses_by_output(loss, taken.output_names)
     targets = operands.target_specs(taken, given.target_spec, losses) if has_targets else []
@@ -143,8 +147,8 @@ def _step(model: Any, given: Given) -> KerasStep:
         traced = own_steps.step_of(model, rule, taken, targets, weight, given.loss)
         evaluated = evaluation.of_own_step(model, taken, targets)
     else:
-        traced = TracedStep(model, taken, measure, rule, names, given, shown)
-        evaluated = evaluation.of_objective(model, taken, measure)
+        traced = TracedStep(cut.model, taken, measure, rule, names, given, shown)
+        evaluated = evaluation.of_objective(cut.model, taken, measure)
     by_inputs = given.what == "input_gradient"
     step = KerasStep(
         model, specs, traced, names, lambda: _traced_as_we_need(model), None if by_inputs else evaluated, slots, held,
@@ -152,7 +156,7 @@ def _step(model: Any, given: Given) -> KerasStep:
     )  # fmt: skip
     if measure is not None and given.what == "train" and given.training:
         other = optimizers.counterpart(model, given.optimizer, rule)
-        step.reference = keras_step.KerasOwnStep(model, taken, measure, other, given.class_weight)
+        step.reference = keras_step.KerasOwnStep(cut.model, taken, measure, other, given.class_weight)
         step.reference_slots = other.variables
     return step
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 import tf_keras
 
 from lstm_lower.errors import InvalidInputError
-from lstm_lower.keras import legacy_tracing, objective, operands, own_steps
+from lstm_lower.keras import legacy_tracing, lookups, objective, operands, own_steps
 from lstm_lower.keras.arguments import Given, first_line, is_of
 from lstm_lower.keras.evaluation import Evaluation
 from lstm_lower.keras.operands import Declared, Operands
@@ -39,7 +39,7 @@ def step_of(model: Any, given: Given) -> KerasStep:
     if own:
         own_steps.check(model, given)
     _check(model, given)
-    operands.check_lookups(model)
+    lookups.check(model)
     taken = _operands(model, given.input_spec)
     held = _held(model, given)
     loss = held["loss"]

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lstm_lower.errors import InvalidInputError, LstmLowerError, UnsupportedOpError
+from lstm_lower.errors import InvalidInputError, LstmLowerError
 from lstm_lower.keras.arguments import first_line
 
 
@@ -132,25 +132,6 @@ def packed(
     if len(output_names) != count:
         output_names = [str(number) for number in range(count)]
     return Operands(inputs, structure, outputs, output_names)
-
-
-# Layers that look up what they take in tables of the framework's, most of them strings.
-_LOOKUPS = ("StringLookup", "IntegerLookup", "TextVectorization")
-
-
-def check_lookups(model: Any) -> None:
-    """Refuses layers whose tables no runtime has.
-
-    Raises:
-        UnsupportedOpError: the model has one; it is named.
-    """
-    for layer in model._flatten_layers():
-        if type(layer).__name__ in _LOOKUPS:
-            raise UnsupportedOpError(
-                f"layer '{layer.name}' ({type(layer).__name__}) requires a table that no runtime has: apply it to the "
-                f"data, and export what is behind it: keras.Model(model.get_layer('{layer.name}').output, "
-                "model.outputs), which shares the weights"
-            )
 
 
 def indices(model: Any) -> int:

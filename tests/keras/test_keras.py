@@ -340,18 +340,3 @@ np.testing.assert_allclose(model.predict(data["x"], verbose=0), predicted, rtol=
         onnx.save(ll.from_keras(model, "sparse_categorical_crossentropy", "adam"), tmp_path / "step.onnx")
         there.communicate("made\n", timeout=600)
     assert there.returncode == 0
-
-
-@pytest.mark.slow
-def test_layers_of_tables_are_refused_and_what_is_behind_them_is_taken() -> None:
-    words = keras.Input((3,), dtype="string", name="words")
-    looked = L.StringLookup(vocabulary=["a", "b"], name="looked")(words)
-    model = keras.Model(words, L.Dense(1)(L.Flatten()(L.Embedding(20, 4)(looked))))
-    with pytest.raises(ll.UnsupportedOpError, match=r"layer 'looked' \(StringLookup\) requires a table"):
-        ll.from_keras(model, "mse", "sgd")
-    behind = keras.Model(model.get_layer("looked").output, model.outputs)
-    trainer = ll.Trainer(ll.from_keras(behind, "mse", "sgd"))
-    before = model.get_weights()
-    trainer.step({"x": np.ones((2, 3), np.int64), "y": np.ones((2, 1), np.float32)})
-    trainer.to_keras(behind)
-    assert any(not np.array_equal(old, new) for old, new in zip(before, model.get_weights(), strict=True))
