@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from lstm_lower.errors import InvalidInputError, LstmLowerError, UnsupportedOpError
+from lstm_lower.errors import InvalidInputError, LstmLowerError, LstmLowerWarning, UnsupportedOpError
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -39,7 +39,7 @@ def explained(told: Callable[[Exception], str]) -> Callable[[Callable[_P, _R]], 
                 raise InvalidInputError(f"{function.__name__} requires {names}, got: {error}") from error
             try:
                 return function(*args, **kwargs)
-            except (LstmLowerError, MemoryError):
+            except (LstmLowerError, LstmLowerWarning, MemoryError):
                 raise
             except Exception as error:
                 raise UnsupportedOpError(f"{function.__name__} requires {told(error)}") from error

@@ -187,3 +187,9 @@ def test_a_model_of_tf_keras_is_refused_by_the_name_of_its_lookup() -> None:
     model = tf_keras.Model(given, tf_keras.layers.Embedding(20, 4)(looked))
     with pytest.raises(ll.UnsupportedOpError, match=r"layer 'looked' \(StringLookup\) requires a table"):
         ll.from_keras(model, "mse", "sgd")
+
+
+def test_a_warning_that_is_an_error_stays_itself() -> None:
+    given = words()
+    with pytest.raises(CutLookupWarning, match="'looked'"):
+        ll.from_keras(keras.Model(given, head(table()(given))), "mse", "sgd")
