@@ -116,10 +116,10 @@ class LegalizePass(RowsPass):
         return ir.passes.PassResult(model, super().call(model).modified or inlined)
 
     def _is_suspected(self, model: ir.Model) -> bool:
-        """Whether there are functions that may hold what has to be written."""
+        """Whether there are functions that may hold what has to be written, or hide the types of what may be."""
         if not model.functions or self.target is not CPU:
             return bool(model.functions)
-        nodes = itertools.chain(*map(all_nodes, model.functions.values()))
+        nodes = itertools.chain(all_nodes(model.graph), *map(all_nodes, model.functions.values()))
         return any(row.suspected for node in nodes for row in self.about(node.op_type))
 
     def formula(self, node: ir.Node, builder: Builder) -> Results | None:
