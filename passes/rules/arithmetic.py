@@ -225,9 +225,14 @@ class AccumulateNV2(_Sum):
 
 
 @lowers(AddN, AccumulateNV2, repeatable=True)
-def add_n(n: Node, _: Builder) -> dict[str, Expr]:
-    """One after another."""
-    return {"sum": functools.reduce(operator.add, [widened(part) for part in n.variadic("inputs")])}
+def add_n(n: Node, b: Builder) -> dict[str, Expr]:
+    """One after another. They have one shape, of which each may tell a part."""
+    parts = [widened(part) for part in n.variadic("inputs")]
+    total, shapes = functools.reduce(operator.add, parts), [part.shape for part in parts if part.shape is not None]
+    if len(parts) == 1 or not shapes:
+        return {"sum": total}
+    sizes = [next((size for size in axis if isinstance(size, int)), axis[0]) for axis in zip(*shapes, strict=True)]
+    return {"sum": b.set_shape(total, sizes)}
 
 
 class BitwiseAnd(Binary):
