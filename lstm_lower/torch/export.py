@@ -22,6 +22,7 @@ from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.operator_versions import first_version
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.opset.conversion import ConvertOpsetPass
+from lstm_lower.passes.targets.cpu import CPU
 from lstm_lower.passes.targets.formulas import may_be_of_nothing, mean_by_count
 from lstm_lower.passes.targets.legalize import RowsPass, legalizing_passes
 from lstm_lower.passes.targets.target import Lack
@@ -60,6 +61,9 @@ OPSET = 18
 
 # What PyTorch means by operators for which ONNX leaves something open: the mean of nothing is NaN.
 _MEANT_OTHERWISE = (Lack(std.ReduceMean, "of what may be nothing", may_be_of_nothing, formula=mean_by_count),)
+# What is no operator of PyTorch's: a weight that a transform reads is no window of it, and draws are made in PyTorch's
+# order.
+_WRITTEN_FIRST = [row for row in CPU.rows() if row.op in (std.DFT, std.STFT, std.Bernoulli)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -302,7 +306,7 @@ def write(traced: Traced) -> Exported:
         read_wide(model)
         translate(model, recurrent.FORMULAS)
         WideningPass()(model)
-        RowsPass(_MEANT_OTHERWISE)(model)
+        RowsPass((*_MEANT_OTHERWISE, *_WRITTEN_FIRST))(model)
         # The exporter also writes operators that are newer than what it says.
         ConvertOpsetPass(at_least=max(OPSET, *(first_version(each) for each in all_nodes(model.graph))))(model)
     model = with_inner_gradients(model)
