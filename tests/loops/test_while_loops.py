@@ -35,8 +35,8 @@ def test_an_lstm_with_stacks_becomes_what_its_gradient_op_does(form: str, counte
     assert (products(forward), products(backward)) == (1, 1)
     assert backward == collections.Counter(Add=2, Mul=3, Concat=1, MatMul=1)
     outside = collections.Counter(node.op_type for node in after.graph.node)
-    # The input's product and that for its gradient, for all steps, and one for both gradients of the weights.
-    assert (outside["MatMul"], outside["Gemm"]) == (2, 1)
+    # The input's product and that for its gradient, for all steps, and those for the gradients of weights and bias.
+    assert (outside["MatMul"], outside["Gemm"]) == (3, 1)
     # Nothing is read by a number any more, turned round, or cut to a length that it has.
     sequences = [name for node in after.graph.node if node.op_type == "Scan" for name in node.input]
     assert not any(set(node.output) & set(sequences) for node in after.graph.node if node.op_type == "Slice")
