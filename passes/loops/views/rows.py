@@ -9,7 +9,8 @@ must be the same in all steps, be made in the same step, be made in the step bef
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 import onnx_ir as ir
@@ -33,6 +34,7 @@ from lstm_lower.passes.loops.views.value_numbering import node_key
 
 # What a value is in each step.
 Tuple = tuple[ir.Value | None, ...]
+_T = TypeVar("_T")
 
 
 class Code:
@@ -249,10 +251,9 @@ class Rows:
         return None
 
     def _constant(self, values: Tuple) -> Constant | Numbers | None:
-        arrays = [None if value in self.code.learnt else self.facts.constant(value) for value in values]
-        known = [array for array in arrays if array is not None]
+        known = _all_or_none(values, lambda value: None if value in self.code.learnt else self.facts.constant(value))
         dtype = self.facts.dtype(values[0])
-        if len(known) < len(arrays) or dtype is None or any(self.facts.dtype(value) != dtype for value in values):
+        if not known or dtype is None or any(self.facts.dtype(value) != dtype for value in values):
             return None
         if any(array.shape != known[0].shape for array in known):
             return None
@@ -261,9 +262,8 @@ class Rows:
         return Numbers(np.stack(known), dtype) if known[0].size == 1 else None
 
     def _element(self, values: Tuple) -> Element | None:
-        found = [element_of(value, self.facts) for value in values]
-        known = [element for element in found if element is not None]
-        if len(known) < len(found) or len({(e.sequence, e.axis, e.kept) for e in known}) > 1:
+        known = _all_or_none(values, lambda value: element_of(value, self.facts))
+        if not known or len({(e.sequence, e.axis, e.kept) for e in known}) > 1:
             return None
         stride = known[1].start - known[0].start
         evenly = all(element.start == known[0].start + stride * step for step, element in enumerate(known))
@@ -285,6 +285,16 @@ class Rows:
                     seen.add(operand)
                     waiting.append(operand)
         return False
+
+
+def _all_or_none(values: Tuple, told: Callable[[ir.Value | None], _T | None]) -> list[_T]:
+    """What is told of each value; nothing where it is not told of one. Most often that is the first."""
+    results = []
+    for value in values:
+        if (result := told(value)) is None:
+            return []
+        results.append(result)
+    return results
 
 
 def _is_learnt(value: ir.Value, weights: frozenset[str]) -> bool:
