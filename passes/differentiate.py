@@ -94,7 +94,7 @@ def gradient_passes(
     of: str = "loss", wrt: Sequence[str] | str | None = None, *, seeds: bool = False, optimize: bool = True
 ) -> list[Pass]:
     """The passes that `gradient` runs, for a pipeline of one's own; without `optimize` loops are as rules make them."""
-    optimizing = [OptimizePass()] if optimize else []
+    optimizing = [OptimizePass(rolls=False)] if optimize else []
     return [*preparing_passes(), GradientPass(of, wrt, seeds=seeds), *optimizing, *legalizing_passes()]
 
 

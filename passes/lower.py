@@ -163,7 +163,7 @@ def lowering_passes(
         BlockLSTMV2GradientPass(repair=repair_v2_gradient),
         LowerCompositesPass(standard_rnn=parse_schedule(schedule)[0] == "auto"),
         RealPartsPass(),
-        *([Where(_COMPOSITE, OptimizePass(schedule, trace=trace, target=aim))] if optimize else []),
+        *([Where(_COMPOSITE, OptimizePass(schedule, trace=trace, target=aim, rolls=False))] if optimize else []),
         *legalizing_passes(aim),
         Where(_COMPOSITE, RemoveUnreadWeightsPass()),
         StandardImportsPass(),

@@ -195,23 +195,29 @@ class OptimizePass(Pass):
     Attributes:
         trace: what every pass did and refused.
         target: what runs the result.
+        rolls: whether equal steps in a row may become loops again.
     """
 
     preserves = True
 
-    def __init__(self, schedule: str = "auto", *, trace: Trace | None = None, target: Target = CPU) -> None:
+    def __init__(
+        self, schedule: str = "auto", *, trace: Trace | None = None, target: Target = CPU, rolls: bool = True
+    ) -> None:
         """Prepares.
 
         Args:
             schedule: how loops run.
             trace: collects what every pass did.
             target: what runs the result.
+            rolls: try equal steps in a row as loops, too, which takes several times as long. Never where the schedule
+                writes loops out.
 
         Raises:
             InvalidInputError: the schedule is not one of the allowed values.
         """
         super().__init__()
         self.kind, self.block = parse_schedule(schedule)
+        self.rolls = rolls and self.kind != "unroll"
         self.trace = trace if trace is not None else Trace()
         self.target = target
 
@@ -232,7 +238,7 @@ class OptimizePass(Pass):
 
     def _rolled(self, model: ir.Model) -> OptimizePass | None:
         """What has optimised a copy in which equal steps in a row are loops again, if there are any."""
-        if self.kind == "unroll" or not any(map(has_equal_products, with_inner(model.graph))):
+        if not self.rolls or not any(map(has_equal_products, with_inner(model.graph))):
             return None
         work = copy_model(model)
         context = Context(work)

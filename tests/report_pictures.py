@@ -59,7 +59,7 @@ def report_of(model: Path, folder: Path, *words: str) -> Path:
 def of_unrolled(folder: Path) -> Path:
     """The report of an LSTM's step that is written out."""
     onnx.save(unrolled.training_step(STEPS), folder / "unrolled.onnx")
-    return report_of(folder / "unrolled.onnx", folder, "--no-run", "--schedule", "unroll")
+    return report_of(folder / "unrolled.onnx", folder, "--no-run")
 
 
 def of_deepspeech(folder: Path, path: Path) -> Path:

@@ -119,8 +119,7 @@ def test_groups_are_modules_and_names(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_five_thousand_nodes_stay_usable(tmp_path: Path) -> None:
     onnx.save(unrolled.training_step(STEPS), tmp_path / "unrolled.onnx")
-    # Otherwise its steps are rolled into a loop.
-    written(str(tmp_path / "unrolled.onnx"), "--no-run", "--schedule", "unroll", "-o", str(tmp_path / "report.html"))
+    written(str(tmp_path / "unrolled.onnx"), "--no-run", "-o", str(tmp_path / "report.html"))
     seen = browse("picture.mjs", tmp_path / "report.html", show=SHOW_STEP, picture=None)
     assert seen["said"] == seen["requests"] == []
     assert seen["first"] < 60
