@@ -172,8 +172,8 @@ _KERNELS: dict[str, Callable[[Expr], Expr]] = {
 }
 
 
-# Radius of the window that a kernel weighs pixels in.
-KERNELS = {
+# Radii of the windows that kernels weigh pixels in.
+RADII = {
     "lanczos1": 1.0,
     "lanczos3": 3.0,
     "lanczos5": 5.0,
@@ -193,7 +193,7 @@ def _weighed(n: Node, b: Builder, images: Expr, made: list[Expr]) -> Expr:
         places = (_numbers(size, images) + 0.5) * inverse - inverse * _entry(n.translation, number)
         spread = inverse.maximum(1.0) if n.antialias else inverse.like(1.0)
         away = (_numbers(images.size(number + 1), images) + 0.5 - places.unsqueeze(1)).abs() / spread
-        weight = b.where(away > KERNELS[n.kernel_type], 0.0, _KERNELS[n.kernel_type](away))
+        weight = b.where(away > RADII[n.kernel_type], 0.0, _KERNELS[n.kernel_type](away))
         total = weight.sum(1, keepdims=True)
         counts = total.abs() > 1000 * float(np.finfo(np.float32).tiny)
         beyond = ((places < 0.0) | (places > length)).unsqueeze(1)
@@ -207,7 +207,7 @@ class ScaleAndTranslate(
     size="2",
     scale="2",
     translation="2",
-    kernel_type=("lanczos1", "lanczos3", "lanczos5", "gaussian", "box", "triangle", "keyscubic", "mitchellcubic"),
+    kernel_type=tuple(RADII),
 ):
     """Images stretched by `scale` and then moved by `translation`, each pixel a mean of those around its place.
 
@@ -229,7 +229,7 @@ class ScaleAndTranslateGrad(
     original_image="N H W C",
     scale="2",
     translation="2",
-    kernel_type=("lanczos1", "lanczos3", "lanczos5", "gaussian", "box", "triangle", "keyscubic", "mitchellcubic"),
+    kernel_type=tuple(RADII),
 ):
     """Gradient of ScaleAndTranslate with respect to the images."""
 

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 
 from lstm_lower.ops.raw import NUMBERS as REAL
-from lstm_lower.passes.rules.images import FILL_MODES, KERNELS
+from lstm_lower.passes.rules.images import FILL_MODES, RADII
 from tests.support.gradient_cases import Array
 from tests.support.ordinary.case import FLOATS, Case, draw, grid, text
 
@@ -39,7 +39,7 @@ def _cubic() -> Iterator[Case]:
 
 def _weighed() -> Iterator[Case]:
     places = np.array([[0.6, 1.7], [0.3, -1.2]], np.float32)
-    for kernel, antialias in product(KERNELS, (False, True)):
+    for kernel, antialias in product(RADII, (False, True)):
         attributes, (scale, translation) = {"kernel_type": kernel, "antialias": antialias}, places
         for (image, size), dtype in grid([((7, 5), (3, 9)), ((4, 6), (3, 7))], WHOLE if kernel == "triangle" else ()):
             more = {"scale": scale, "translation": translation}
