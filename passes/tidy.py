@@ -182,7 +182,7 @@ class RemoveUnreadWeightsPass(Pass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Removes."""
-        unread = _unread_weights(model)
+        unread = unread_weights(model)
         for name in unread:
             del model.graph.initializers[name]
         return ir.passes.PassResult(model, modified=bool(unread))
@@ -193,11 +193,12 @@ class RemoveUnreadWeightsPass(Pass):
         Raises:
             ir.passes.PostconditionError: one is not.
         """
-        if unread := _unread_weights(model):
+        if unread := unread_weights(model):
             raise ir.passes.PostconditionError(f"initializers require readers, got none of {', '.join(unread)}")
 
 
-def _unread_weights(model: ir.Model) -> list[str]:
+def unread_weights(model: ir.Model) -> list[str]:
+    """Initializers that nothing reads, and that are no defaults of inputs and no outputs."""
     return [
         name
         for name, value in model.graph.initializers.items()

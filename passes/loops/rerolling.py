@@ -35,6 +35,7 @@ from lstm_lower.graph.subgraphs import subgraphs_of, with_inner
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.loops.views.rows import Code, Rows
 from lstm_lower.passes.loops.views.step_operands import Carried, Constant, Element, Fixed, Numbers, Role, Same, Stacked
+from lstm_lower.passes.tidy import unread_weights
 
 LEAST_STEPS = 4
 # Nodes of a kind that a step may hold; of more a loop is found by its other nodes, if at all.
@@ -63,10 +64,13 @@ class LoopRerolling(Pass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rolls."""
-        modified = False
+        modified, unread = False, set(unread_weights(model))
         for graph in list(with_inner(model.graph)):
             while self._roll_one(graph):
                 modified = True
+        # The numbers of steps; weights that nothing read before may be a training step's state.
+        for name in set(unread_weights(model)) - unread if modified else ():
+            del model.graph.initializers[name]
         return ir.passes.PassResult(model, modified=modified)
 
     def _roll_one(self, graph: ir.Graph) -> bool:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import parser
+from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
 import lstm_lower as ll
 from lstm_lower.graph.dump import dump
@@ -275,6 +276,17 @@ def test_optimize_rolls_what_gets_faster(model: onnx.ModelProto, schedule: str, 
         for value in model.graph.input
     }
     assert_same(run(model, feeds, optimised=False), run(optimized, feeds, optimised=False))
+
+
+def test_numbers_of_steps_go() -> None:
+    """What nothing read before stays: it may be a training step's state."""
+    work = ir.from_proto(UNROLLED.model())
+    LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(work)
+    unread = {"m0", "m6", "j6"}
+    assert {"i0", "i5", *unread} <= set(work.graph.initializers)
+    assert LoopRerolling()(work).modified
+    assert unread <= set(work.graph.initializers)
+    assert not {"i0", "i5"} & set(work.graph.initializers)
 
 
 def test_golden(golden: Golden) -> None:
