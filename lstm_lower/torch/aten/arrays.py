@@ -1,0 +1,1 @@
+"""Shapes, layout and order of arrays."""

@@ -1,0 +1,1 @@
+"""Control flow: branches, loops, and regions without gradients."""

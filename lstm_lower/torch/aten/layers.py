@@ -1,0 +1,1 @@
+"""Convolutions, normalisation, embeddings and activations."""

@@ -1,0 +1,191 @@
+"""What each operator of ATen means: a function of its call and operands that emits a formula.
+
+A translation is registered by the overloads that it is of and is called as `(n, *args, **kwargs)`, with the operands of
+the call as PyTorch's schema orders them: defaults that a call leaves out are those of the function, which states them.
+
+- Tensors are `Expr`; complex ones too, of dtype complex64 or complex128, which a pass takes apart later.
+- Sizes and other numbers of a trace are `int`, `float` or `bool` where they are known, else scalar expressions: int64,
+  double or bool without axes.
+- Lists are lists of these, `None` stays, and dtypes are PyTorch's. Keywords that say where and how a tensor lies in
+  memory (`device`, `layout`, `pin_memory`, `memory_format`, `non_blocking`) never arrive.
+
+It returns an expression, a sequence of them for an operator of several results (`None` for one that nothing reads), or
+`None` for one without results. Results are cast to the dtypes that PyTorch states.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import onnx_ir as ir
+import torch
+from onnx_ir.tensor_adapters import from_torch_dtype, to_torch_dtype
+from torch.utils._pytree import tree_map_only
+
+from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder, Expr
+from lstm_lower.graph.values import Dim
+from lstm_lower.torch.aten.sizes import Sizes
+
+Result = Expr | Sequence[Expr | None] | None
+Formula = Callable[..., Result]
+F = TypeVar("F", bound=Formula)
+
+# A size: known, or a scalar int64 expression.
+Size = int | Expr
+
+TRANSLATIONS: dict[Any, Formula] = {}
+
+
+def translates(*overloads: Any) -> Callable[[F], F]:
+    """Registers the translation of operators: overloads of ATen's, or operators of higher order."""
+
+    def register(formula: F) -> F:
+        TRANSLATIONS.update(dict.fromkeys(overloads, formula))
+        return formula
+
+    return register
+
+
+class Translating(Protocol):
+    """The translation of a program, as formulas see it.
+
+    Attributes:
+        sizes: the open sizes of the trace.
+    """
+
+    sizes: Sizes
+
+    def graph(self, module: torch.fx.GraphModule, operands: Sequence[Any], b: Builder) -> list[Any]:
+        """Translates a graph within the program, of operands, into a builder's; returns its results."""
+
+
+class Call:
+    """A call of an operator in a trace.
+
+    Attributes:
+        translation: the translation that it is part of.
+        node: the call.
+        b: emits its formula.
+    """
+
+    def __init__(self, translation: Translating, node: torch.fx.Node, b: Builder) -> None:
+        self.translation = translation
+        self.node = node
+        self.b = b
+
+    @property
+    def results(self) -> list[Any]:
+        """PyTorch's values of the results: fake tensors and symbolic numbers, which have shapes and dtypes alone."""
+        value = self.node.meta.get("val")
+        return list(value) if isinstance(value, (tuple, list)) else [value]
+
+    @property
+    def dtypes(self) -> list[ir.DataType | None]:
+        """Dtypes of the results; `None` for what is no tensor."""
+        return [from_torch_dtype(x.dtype) if isinstance(x, torch.Tensor) else None for x in self.results]
+
+    @property
+    def dtype(self) -> ir.DataType:
+        """Dtype of the first result."""
+        dtype = self.dtypes[0]
+        assert dtype is not None
+        return dtype
+
+    @property
+    def shapes(self) -> list[list[Size]]:
+        """Sizes of the results."""
+        return [self.sizes(x.shape) if isinstance(x, torch.Tensor) else [] for x in self.results]
+
+    @property
+    def shape(self) -> list[Size]:
+        """Sizes of the first result."""
+        return self.sizes(self.results[0].shape)
+
+    def fake(self, index: int) -> Any:
+        """PyTorch's value of an operand: a fake tensor, a symbolic or plain number, or a list of these."""
+        return tree_map_only(torch.fx.Node, lambda node: node.meta.get("val"), self.node.args[index])
+
+    def size(self, number: Any) -> Any:
+        """A symbolic number of PyTorch's as a plain one where it is known, else as a scalar expression."""
+        return self.translation.sizes.number(number)
+
+    def sizes(self, numbers: Any) -> list[Size]:
+        """Symbolic numbers, or the sizes of a fake tensor, as `size` has them."""
+        return [self.size(x) for x in (numbers.shape if isinstance(numbers, torch.Tensor) else numbers)]
+
+    def vector(self, sizes: Sequence[Size]) -> Expr:
+        """An int64 vector of sizes."""
+        return self.b.sizes([x if isinstance(x, int) else x.cast(ir.DataType.INT64).unsqueeze(0) for x in sizes])
+
+    def count(self, sizes: Sequence[Size]) -> Size:
+        """The product of sizes."""
+        known = math.prod(x for x in sizes if isinstance(x, int))
+        result: Size = known
+        for x in sizes:
+            if isinstance(x, Expr):
+                result = x if isinstance(result, int) and result == 1 else x * result
+        return result
+
+    def reshape(self, x: Expr, sizes: Sequence[Size]) -> Expr:
+        """Another shape for the same elements."""
+        unknown = [axis for axis, size in enumerate(sizes) if isinstance(size, Expr)]
+        if len(unknown) == 1 and 0 not in sizes:
+            # What a single open size is, follows from the others.
+            return x.reshape(*[size if isinstance(size, int) else -1 for size in sizes])
+        if 0 in sizes:
+            return self.b.op(std.Reshape, x, self.vector(sizes), allowzero=1)
+        return self.b.op(std.Reshape, x, self.vector(sizes))
+
+    def scalar(self, value: Any, dtype: ir.DataType | torch.dtype) -> Expr:
+        """A number, known or not, as a tensor without axes."""
+        dtype = from_torch_dtype(dtype) if isinstance(dtype, torch.dtype) else dtype
+        return value.cast(dtype) if isinstance(value, Expr) else self.b.constant(value, dtype)
+
+    def promoted(self, *operands: Any, dtype: ir.DataType | None = None) -> list[Expr]:
+        """Operands, tensors and numbers, in one dtype: a given one, else what PyTorch's rules of promotion say."""
+        dtype = self.common_dtype(*operands) if dtype is None else dtype
+        return [self.scalar(x, dtype) for x in operands]
+
+    def common_dtype(self, *operands: Any) -> ir.DataType:
+        """The dtype that PyTorch computes with tensors and numbers in."""
+        ranked: dict[int, list[torch.dtype]] = {}
+        for x in operands:
+            # Tensors with axes decide before those without, and these before numbers.
+            rank = 2 if not isinstance(x, Expr) else int(x.shape == ())
+            ranked.setdefault(rank, []).append(to_torch_dtype(x.dtype) if isinstance(x, Expr) else _of_number(x))
+        result, *others = (functools.reduce(torch.promote_types, ranked[rank]) for rank in sorted(ranked))
+        for dtype in others:
+            if _category(dtype) > _category(result):
+                result = torch.promote_types(result, dtype) if _category(result) == 2 else dtype
+        return from_torch_dtype(result)
+
+    def refuse(self, what: str, way: str) -> UnsupportedOpError:
+        """An error for a use of the operator that has no translation, with what to do about it."""
+        return UnsupportedOpError(f"{self.node.target} '{self.node.name}' requires {what}; {way}")
+
+    def told(self, x: Expr, fake: Any) -> Expr:
+        """A result of which the trace knows sizes that do not follow from the operands."""
+        dims: list[Dim | None] = [self.translation.sizes.dim(size) for size in fake.shape]
+        return self.b.set_shape(x, dims)
+
+
+def _of_number(x: complex) -> torch.dtype:
+    """The dtype of one of Python's numbers, as far as promotion goes."""
+    if isinstance(x, bool):
+        return torch.bool
+    if isinstance(x, int):
+        return torch.int64
+    default = torch.get_default_dtype()
+    return default.to_complex() if isinstance(x, complex) else default
+
+
+def _category(dtype: torch.dtype) -> int:
+    """0 for booleans, 1 for integers, 2 for real and 3 for complex numbers: only a higher one changes a dtype."""
+    if dtype.is_complex:
+        return 3
+    return 2 if dtype.is_floating_point else int(dtype != torch.bool)

@@ -1,0 +1,232 @@
+"""Sizes of a trace as expressions: PyTorch states them as formulas of open sizes, of which a model has tensors.
+
+An open size of an input is read off that input where it is first asked for. One that depends on values, as of what a
+mask selects, is bound by the operator whose result has it. Each formula is written once.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import sympy
+import torch
+from torch.fx.experimental.symbolic_shapes import (
+    CallMethodKey,
+    ConvertIntKey,
+    DivideByKey,
+)
+from torch.utils._pytree import SequenceKey
+from torch.utils._sympy import functions as symbolic
+
+from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder, Expr
+from lstm_lower.graph.values import Dim
+
+INT, DOUBLE = ir.DataType.INT64, ir.DataType.DOUBLE
+Number = int | float | bool | Expr
+
+
+class Sizes:
+    """The open sizes of a trace, and formulas of them.
+
+    Attributes:
+        b: emits at the end of the graph.
+        names: open size -> the name of the dimension.
+    """
+
+    def __init__(self, b: Builder) -> None:
+        self.b = b
+        self.names: dict[sympy.Symbol, str] = {}
+        self._written: dict[Any, Expr] = {}
+        self._read_off: dict[sympy.Symbol, Callable[[], Expr]] = {}
+
+    def read_off(self, x: Expr, fake: torch.Tensor) -> None:
+        """Lets the open sizes of an input, which are new, be read off it, and names them after it."""
+        for axis, size in enumerate(fake.shape):
+            symbol = formula(size)
+            if isinstance(symbol, sympy.Symbol) and symbol not in self._read_off:
+                self._read_off[symbol] = functools.partial(_read, x, axis)
+                self.names[symbol] = f"{x.value.name}_dim_{axis}"
+
+    def bind(self, symbol: sympy.Symbol, value: Number) -> None:
+        """Lets a size that depends on values be an expression."""
+        self._written[symbol] = value if isinstance(value, Expr) else self.b.constant(value)
+
+    def bind_results(self, node: torch.fx.Node, results: Any) -> None:
+        """Lets the sizes that a node brings into the trace be those of its results."""
+        for symbol, path in (node.meta.get("unbacked_bindings") or {}).items():
+            value = results
+            keys = list(path)
+            while keys:
+                key = keys.pop(0)
+                if isinstance(key, CallMethodKey) and key.name == "size":
+                    value = _read(value, keys.pop(0).idx)
+                elif isinstance(key, CallMethodKey):
+                    raise UnsupportedOpError(f"'{node.name}' requires sizes without strides, got {key}")
+                elif isinstance(key, SequenceKey):
+                    value = value[key.idx] if isinstance(value, Sequence) else value
+                elif isinstance(key, ConvertIntKey):
+                    value = value.cast(INT)
+                elif isinstance(key, DivideByKey):
+                    value = self.floor_div(value, self.number(key.divisor))
+            self.bind(symbol, value)
+
+    def dim(self, size: Any) -> Dim | None:
+        """A size as a dimension: a number, the name of an open one, `None` for a formula."""
+        known = formula(size)
+        return int(known) if _is_known(known) else self.names.get(known)
+
+    def number(self, value: Any) -> Any:
+        """A symbolic number of PyTorch's: an `int`, `float` or `bool` where it is known, else a scalar expression."""
+        if not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return value
+        known = formula(value)
+        if known in (sympy.true, sympy.false):
+            return bool(known)
+        if _is_known(known):
+            return float(known) if isinstance(value, torch.SymFloat) else int(known)
+        return self.of(known)
+
+    def of(self, known: Any) -> Expr:
+        """A formula as an expression, a scalar: int64, double or bool."""
+        if known not in self._written:
+            self._written[known] = self._formula(known)
+        return self._written[known]
+
+    def floor_div(self, a: Number, b: Number) -> Expr:
+        """A quotient of integers, rounded down."""
+        x, y = self._same(a, b)
+        # ONNX divides integers towards zero, and takes remainders with the divisor's sign.
+        return (x - x % y) / y
+
+    def _formula(self, known: Any) -> Expr:
+        if isinstance(known, sympy.Symbol):
+            if known not in self._read_off:
+                raise UnsupportedOpError(
+                    f"a size that depends on values requires an operator that says it, got {known}"
+                )
+            return self._read_off[known]()
+        if known.is_number or known in (sympy.true, sympy.false):
+            return self._constant(known)
+        rule = _FORMULAS.get(known.func)
+        if rule is None:
+            raise UnsupportedOpError(
+                f"a size requires arithmetic that has a translation, got {known.func.__name__} in {known}; "
+                "compute it with +, -, *, //, %, min and max"
+            )
+        return rule(self, *map(self.of, known.args))
+
+    def _constant(self, known: Any) -> Expr:
+        if known in (sympy.true, sympy.false):
+            return self.b.constant(bool(known), ir.DataType.BOOL)
+        if known.is_integer and not isinstance(known, sympy.Float):
+            return self.b.constant(int(known), INT)
+        return self.b.constant(float(known) if known.is_finite else float(np.sign(float(known))) * np.inf, DOUBLE)
+
+    def _same(self, *numbers: Number) -> list[Expr]:
+        """Numbers in one dtype: double where one of them is."""
+        exprs = [
+            x if isinstance(x, Expr) else self.b.constant(x, DOUBLE if isinstance(x, float) else INT) for x in numbers
+        ]
+        dtype = DOUBLE if any(x.dtype == DOUBLE for x in exprs) else INT
+        return [x.cast(dtype) for x in exprs]
+
+
+def formula(value: Any) -> Any:
+    """What PyTorch knows of a symbolic number, with equal sizes put in one's place."""
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return value.node.expr
+    return sympy.sympify(value)
+
+
+def _is_known(known: Any) -> bool:
+    return bool(getattr(known, "is_number", False)) and known.is_finite is not False
+
+
+def _read(x: Expr, axis: int) -> Expr:
+    shape = x.shape
+    if shape is not None and isinstance(shape[axis], int):
+        return x.builder.root.constant(shape[axis], INT)
+    return x.sizes().take(axis)
+
+
+def _folded(combine: Callable[[Expr, Expr], Expr]) -> Callable[..., Expr]:
+    return lambda sizes, *xs: functools.reduce(combine, sizes._same(*xs))
+
+
+def _compared(combine: Callable[[Expr, Expr], Expr]) -> Callable[..., Expr]:
+    return lambda sizes, a, b: combine(*sizes._same(a, b))
+
+
+def _power(sizes: Sizes, x: Expr, exponent: Expr) -> Expr:
+    x, exponent = sizes._same(x, exponent)
+    if x.dtype == DOUBLE:
+        return x**exponent
+    return (x.cast(DOUBLE) ** exponent.cast(DOUBLE)).cast(INT)
+
+
+def _real_power(sizes: Sizes, x: Expr, exponent: Expr) -> Expr:  # noqa: ARG001
+    return x.cast(DOUBLE) ** exponent.cast(DOUBLE)
+
+
+def _true_div(sizes: Sizes, x: Expr, y: Expr) -> Expr:  # noqa: ARG001
+    return x.cast(DOUBLE) / y.cast(DOUBLE)
+
+
+def _rounded(op: type[std.Standard]) -> Callable[..., Expr]:
+    def rounded(sizes: Sizes, x: Expr) -> Expr:  # noqa: ARG001
+        return x if x.dtype == INT else x.builder.op(op, x).cast(INT)
+
+    return rounded
+
+
+def _modular(sizes: Sizes, x: Expr, base: Expr, modulus: Expr) -> Expr:
+    return sizes.floor_div(x, base) % modulus
+
+
+def _real(op: type[std.Standard]) -> Callable[..., Expr]:
+    return lambda sizes, x: x.builder.op(op, x.cast(DOUBLE))  # noqa: ARG005
+
+
+_FORMULAS: dict[Any, Callable[..., Expr]] = {
+    sympy.Add: _folded(operator.add),
+    sympy.Mul: _folded(operator.mul),
+    sympy.Pow: _power,
+    sympy.Max: _folded(Expr.maximum),
+    sympy.Min: _folded(Expr.minimum),
+    symbolic.Max: _folded(Expr.maximum),
+    symbolic.Min: _folded(Expr.minimum),
+    symbolic.FloorDiv: Sizes.floor_div,
+    symbolic.CleanDiv: Sizes.floor_div,
+    symbolic.IntTrueDiv: _true_div,
+    symbolic.FloatTrueDiv: _true_div,
+    symbolic.Mod: _compared(operator.mod),
+    symbolic.PythonMod: _compared(operator.mod),
+    symbolic.ModularIndexing: _modular,
+    symbolic.PowByNatural: _power,
+    symbolic.FloatPow: _real_power,
+    symbolic.ToFloat: lambda sizes, x: x.cast(DOUBLE),  # noqa: ARG005
+    symbolic.TruncToInt: lambda sizes, x: x.cast(INT),  # noqa: ARG005
+    symbolic.FloorToInt: _rounded(std.Floor),
+    symbolic.CeilToInt: _rounded(std.Ceil),
+    symbolic.RoundToInt: _rounded(std.Round),
+    symbolic.OpaqueUnaryFn_sqrt: _real(std.Sqrt),
+    symbolic.OpaqueUnaryFn_log2: lambda sizes, x: x.cast(DOUBLE).log() * float(1 / np.log(2)),  # noqa: ARG005
+    symbolic.OpaqueUnaryFn_exp: _real(std.Exp),
+    symbolic.OpaqueUnaryFn_log: _real(std.Log),
+    sympy.Equality: _compared(Expr.equals),
+    sympy.Unequality: _compared(lambda x, y: ~x.equals(y)),
+    sympy.StrictLessThan: _compared(operator.lt),
+    sympy.LessThan: _compared(operator.le),
+    sympy.StrictGreaterThan: _compared(operator.gt),
+    sympy.GreaterThan: _compared(operator.ge),
+    sympy.And: lambda sizes, *xs: functools.reduce(operator.and_, xs),  # noqa: ARG005
+    sympy.Or: lambda sizes, *xs: functools.reduce(operator.or_, xs),  # noqa: ARG005
+    sympy.Not: lambda sizes, x: ~x,  # noqa: ARG005
+}

@@ -1,0 +1,228 @@
+"""From `torch.export`'s program to a model: its graph walked once, each call by the translation of its operator."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+import torch
+from onnx_ir.tensor_adapters import TorchTensor, from_torch_dtype
+from torch.export.graph_signature import InputKind, OutputKind
+from torch.utils._pytree import tree_map_only
+
+from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.graph.builder import Builder, Expr, Workspace
+from lstm_lower.graph.facts import Facts
+from lstm_lower.graph.names import Names
+from lstm_lower.torch.aten import (  # noqa: F401
+    arrays,
+    attention,
+    control_flow,
+    elementwise,
+    indexing,
+    layers,
+    linear_algebra,
+    losses,
+    pooling,
+    quantization,
+    random,
+    recurrent,
+    reductions,
+    special,
+    spectra,
+)
+from lstm_lower.torch.aten.registry import TRANSLATIONS, Call
+from lstm_lower.torch.aten.sizes import Sizes
+
+OPSET = 18
+
+# Larger constants are initializers.
+_INLINE = 64
+# Where and how a tensor lies in memory.
+_OF_MEMORY = {"device", "layout", "pin_memory", "memory_format", "non_blocking"}
+
+
+class Translation:
+    """The translation of one program.
+
+    Attributes:
+        model: the model under construction.
+        b: emits at the end of its graph.
+        sizes: the open sizes of the trace.
+    """
+
+    def __init__(self, program: torch.export.ExportedProgram, names: Sequence[str], outputs: Sequence[str]) -> None:
+        graph = ir.Graph([], [], nodes=[], opset_imports={"": OPSET}, name="torch")
+        self.model = ir.Model(graph, ir_version=10)
+        taken = Names([*names, *outputs, *program.state_dict, *program.constants])
+        self.b = Builder(Workspace(taken, Facts.of(self.model), OPSET), graph, scope="graph")
+        self.sizes = Sizes(self.b)
+        self._program = program
+        self._names = iter(names)
+        self._outputs = outputs
+        self._tensors: Mapping[str, Any] = {**program.constants, **program.state_dict}
+        self._initializers: dict[str, Expr] = {}
+
+    def run(self) -> ir.Model:
+        """Translates the program."""
+        signature = self._program.graph_signature
+        operands = []
+        placeholders = [node for node in self._program.graph.nodes if node.op == "placeholder"]
+        for spec, node in zip(signature.input_specs, placeholders, strict=True):
+            if spec.kind == InputKind.USER_INPUT:
+                operands.append(self._input(node))
+            elif spec.target is not None and isinstance(self._tensors.get(spec.target), torch.Tensor):
+                operands.append(self.stored(spec.target, self._tensors[spec.target]))
+            else:
+                raise UnsupportedOpError(f"a trace requires operands that are tensors, got {spec.kind} '{spec.target}'")
+        for x, node in zip(operands, placeholders, strict=True):
+            # Open sizes are read off inputs before any formula of them is.
+            self.sizes.read_off(x, node.meta["val"])
+        for x, node in zip(operands, placeholders, strict=True):
+            self.b.set_shape(x, [self.sizes.dim(size) for size in node.meta["val"].shape])
+        results = self.graph(self._program.graph_module, operands, self.b)
+        kept = [
+            x
+            for spec, x in zip(signature.output_specs, results, strict=True)
+            if spec.kind in (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
+        ]
+        values = self.b.results([self.b.wrap(x.value) for x in kept])
+        for value, name in zip(values, self._outputs, strict=True):
+            value.name = name
+        self.model.graph.outputs.extend(values)
+        for value in self.model.graph.initializers.values():
+            self.model.graph.inputs.remove(value)
+        return self.model
+
+    def _input(self, node: torch.fx.Node) -> Expr:
+        name, fake = next(self._names), node.meta["val"]
+        if not isinstance(fake, torch.Tensor):
+            raise UnsupportedOpError(f"example_inputs requires tensors, got '{name}' of {type(fake).__name__}")
+        value = ir.Value(name=name, type=ir.TensorType(from_torch_dtype(fake.dtype)))
+        self.model.graph.inputs.append(value)
+        return self.b.wrap(value)
+
+    def stored(self, name: str, tensor: torch.Tensor) -> Expr:
+        """A parameter, buffer or constant, whose memory is not copied."""
+        if name not in self._initializers:
+            self._initializers[name] = self._stored(name, tensor.detach())
+        return self._initializers[name]
+
+    def _stored(self, name: str, tensor: torch.Tensor) -> Expr:
+        own = self._program.graph_signature
+        is_state = name in own.parameters or name in own.buffers
+        if not is_state and tensor.numel() <= _INLINE:
+            return self.b.constant(TorchTensor(tensor).numpy(), from_torch_dtype(tensor.dtype))
+        held = TorchTensor(tensor.contiguous(), name=name)
+        value = ir.Value(name=name, type=ir.TensorType(held.dtype), shape=held.shape, const_value=held)
+        self.model.graph.initializers[name] = value
+        # Nobody is to take present values for what they will always be, nor to read much.
+        self.model.graph.inputs.append(value)
+        return self.b.wrap(value)
+
+    def graph(self, module: torch.fx.GraphModule, operands: Sequence[Any], b: Builder) -> list[Any]:
+        """Translates a graph, the program's or one within it, whose results it returns.
+
+        Args:
+            module: the graph.
+            operands: what its parameters stand for, expressions and numbers.
+            b: emits into the graph that it becomes.
+        """
+        values: dict[torch.fx.Node, Any] = {}
+        rest = iter(operands)
+        for node in module.graph.nodes:
+            match node.op:
+                case "placeholder":
+                    values[node] = next(rest)
+                case "get_attr":
+                    values[node] = self._attribute(module, node)
+                case "output":
+                    returned = node.args[0]
+                    returned = returned if isinstance(returned, (tuple, list)) else [returned]
+                    return [values[x] if isinstance(x, torch.fx.Node) else x for x in returned]
+                case _:
+                    values[node] = self._call(node, values, b)
+        return []
+
+    def _attribute(self, module: torch.fx.GraphModule, node: torch.fx.Node) -> Any:
+        held: Any = operator.attrgetter(node.target)(module)
+        return self.stored(f"{node.target}", held) if isinstance(held, torch.Tensor) else held
+
+    def _call(self, node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], b: Builder) -> Any:
+        args, kwargs = tree_map_only(torch.fx.Node, values.__getitem__, (list(node.args), dict(node.kwargs)))
+        if node.target is operator.getitem:
+            return args[0][args[1]]
+        is_number = isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool))
+        if is_number and not node.meta.get("unbacked_bindings"):
+            return self.sizes.number(node.meta["val"])
+        args, kwargs = tree_map_only((torch.SymInt, torch.SymFloat, torch.SymBool), self.sizes.number, (args, kwargs))
+        formula = TRANSLATIONS.get(node.target)
+        if formula is None:
+            raise UnsupportedOpError(
+                f"{node.target} requires a translation, got none; write '{node.name}' with other PyTorch operations"
+            )
+        b.scope = node.name
+        call = Call(self, node, b)
+        kwargs = {key: value for key, value in kwargs.items() if key not in _OF_MEMORY}
+        first = len(b.emitted)
+        result = formula(call, *args, **kwargs)
+        result = self._typed(call, result)
+        for made in b.emitted[first:]:
+            _say_where(made, node)
+        self.sizes.bind_results(node, result)
+        return self.sizes.number(node.meta["val"]) if is_number else result
+
+    def _typed(self, call: Call, result: Any) -> Any:
+        """Results with the dtypes and shapes that the trace states."""
+        if isinstance(result, Expr):
+            fake = call.results[0]
+            return self._as_stated(call, result, fake)
+        if isinstance(result, Sequence):
+            return [self._as_stated(call, x, fake) for x, fake in zip(result, call.results, strict=True)]
+        return result
+
+    def _as_stated(self, call: Call, x: Any, fake: Any) -> Any:
+        if not isinstance(x, Expr) or not isinstance(fake, torch.Tensor):
+            return x
+        x = x.cast(from_torch_dtype(fake.dtype))
+        shape = x.shape
+        if shape is None or not all(isinstance(dim, (int, str)) for dim in shape):
+            call.told(x, fake)
+        return x
+
+
+def translate(program: torch.export.ExportedProgram, names: Sequence[str], outputs: Sequence[str]) -> ir.Model:
+    """A program as a model.
+
+    Args:
+        program: what `torch.export` has traced.
+        names: of its inputs.
+        outputs: names of its results.
+
+    Returns:
+        A model whose initializers are parameters, buffers and large constants.
+
+    Raises:
+        UnsupportedOpError: an operator has no translation, or none of this use of it.
+    """
+    return Translation(decomposed(program), names, outputs).run()
+
+
+def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """A program without changes in place, in operators that are translated or simple."""
+    table = torch.export.default_decompositions()
+    for overload in TRANSLATIONS:
+        table.pop(overload, None)
+    with warnings.catch_warnings():
+        # PyTorch warns of its own code.
+        warnings.simplefilter("ignore")
+        return program.run_decompositions(table)
+
+
+def _say_where(made: ir.Node, node: torch.fx.Node) -> None:
+    """Keeps the line of the module's code that a node comes from."""
+    if trace := node.meta.get("stack_trace"):
+        made.metadata_props.setdefault("pkg.torch.onnx.stack_trace", trace)
