@@ -8,7 +8,7 @@ import functools
 import json
 import operator
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import onnx
@@ -34,7 +34,7 @@ from lstm_lower.passes.training.updates import Group
 from lstm_lower.records import certificate, holdings
 from lstm_lower.records import state as training_state
 from lstm_lower.records.origin import Origin
-from lstm_lower.records.state import StatePair
+from lstm_lower.records.state import Role, StatePair
 from lstm_lower.torch import causes, examples, losses, optimizers, states
 from lstm_lower.torch.autograd_comparison import Made, certified
 from lstm_lower.torch.axes import DynamicShapes
@@ -52,6 +52,7 @@ class FixedStepsWarning(LstmLowerWarning):
 FIXED_AXES = "lstm_lower.fixed_axes"
 
 What = Literal["train", "gradients", "input_gradient", "forward"]
+Frozen = Literal["constant", "state"]
 
 
 @explained(causes.told)
@@ -65,6 +66,7 @@ def from_torch(
     dynamic_shapes: DynamicShapes = "auto",
     what: What = "train",
     schedule_steps: int | None = None,
+    frozen: Frozen = "constant",
     check: bool = True,
 ) -> onnx.ModelProto:
     """Makes a training step of a PyTorch module, in its current mode (training or evaluation).
@@ -86,6 +88,8 @@ def from_torch(
         schedule_steps: total number of updates for which a scheduler that calls Python functions, such as LambdaLR, is
             run in advance; its rates become a table, and a step beyond its end fails. Schedulers with a formula need
             none.
+        frozen: what weights are that no step changes: `constant`, or `state` that `trainer.load_state_dict` replaces,
+            such as a discriminator's, a teacher's or those of a target network.
         check: whether to run the step once beside PyTorch, at the example, and to refuse it if its loss, outputs,
             gradients or updates differ. What was compared is in the metadata (`lstm_lower.certificate`) and in
             `print(trainer)`.
@@ -105,6 +109,8 @@ def from_torch(
     module = module_of(module)
     if what not in get_args(What):
         raise InvalidInputError(f"what requires one of {get_args(What)}, got {what!r}")
+    if frozen not in get_args(Frozen):
+        raise InvalidInputError(f"frozen requires one of {get_args(Frozen)}, got {frozen!r}")
     if optimizer is not None and what != "train":
         raise InvalidInputError(f"optimizer requires what='train', got {what!r}")
     optimizers.check(optimizer, schedule_steps)
@@ -145,16 +151,21 @@ def from_torch(
             f"{some(exported.changed)} changed in place; make a new tensor of them instead (`w = self.weight / 2`)"
         )
     trained = _trained(module, exported.model, optimizer) if what in ("train", "gradients") else set()
+    read = {name for form in (exported, evaluated) if form is not None for name in states.read_in(form.model)}
     changing = trained | set(exported.states)
+    others: dict[str, str | None] = {}
+    if frozen == "state":
+        others = dict.fromkeys(sorted(states.held_in(module, read) - changing))
+        changing |= set(others)
     making: list[Pass] = [LayerStatePass(), ObjectivePass(formula, trained.__contains__, what)]
     if evaluated is exported:
         making = [EvaluationPass(formula, what, making)]
-    read = {name for form in (exported, evaluated) if form is not None for name in states.read_in(form.model)}
     passes: list[Pass] = [
+        ModuleStatePass(module, others),
         *_preparing_passes(LoopRerolling(changing, tied)),
         *making,
         OwnGradientsTakenPass(),
-        BuffersPass(module, exported.states if what == "train" else {}),
+        ModuleStatePass(module, exported.states if what == "train" else {}),
         OptimizerPass(module, optimizer, schedule_steps),
         *legalizing_passes(),
     ]
@@ -341,16 +352,16 @@ def _with_states(exported: Exported, *, keep: bool) -> ir.Model:
 
 
 @dataclasses.dataclass
-class BuffersPass(Pass):
-    """Makes buffers, and parameters without a gradient, that a step changes part of its state.
+class ModuleStatePass(Pass):
+    """Makes buffers, and parameters without a gradient, part of a step's state.
 
     Attributes:
-        module: whose buffers they are.
-        states: buffer -> output with its next value.
+        module: whose they are.
+        states: buffer or parameter -> output with its next value; `None` where no step changes it.
     """
 
     module: nn.Module
-    states: dict[str, str]
+    states: Mapping[str, str | None]
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -366,7 +377,8 @@ class BuffersPass(Pass):
             if value not in model.graph.inputs:
                 model.graph.inputs.append(value)
             number = value.dtype is not None and value.dtype.is_integer()
-            pairs = [*pairs, StatePair(name, output, "counter" if number else "slot", None, name)]
+            role: Role = "weight" if output is None else "counter" if number else "slot"
+            pairs = [*pairs, StatePair(name, output, role, None, name)]
         training_state.write(model, dataclasses.replace(recorded, pairs=tuple(pairs)))
         Origin("torch").write(model)
         return ir.passes.PassResult(model, modified=True)

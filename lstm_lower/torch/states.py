@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import onnx_ir as ir
 import torch
 from onnx_ir.tensor_adapters import TorchTensor
@@ -16,6 +18,13 @@ def read_in(model: ir.Model) -> set[str]:
     """Names of initializers that outputs are made of."""
     found = needed(model.graph.outputs)
     return {name for name, value in model.graph.initializers.items() if value in found}
+
+
+def held_in(module: nn.Module, names: Collection[str]) -> set[str]:
+    """Those among names that are floating parameters and buffers of a module's state dict."""
+    held = {id(value) for value in module.state_dict(keep_vars=True).values() if value.is_floating_point()}
+    own = (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False))
+    return {name for name, value in own if id(value) in held} & set(names)
 
 
 def held_by(module: nn.Module, step: ir.Model, read: set[str]) -> Holdings:

@@ -66,14 +66,18 @@ class DeviceState:
         """The buffers that hold the values now; the next step but one writes to them."""
         return {name: buffers[self.turn] for name, buffers in self._buffers.items()}
 
-    def write(self, values: Mapping[str, Any]) -> None:
+    def write(self, values: Mapping[str, Any], *, strict: bool = True) -> None:
         """Copies values from the host in place of the current ones.
+
+        Args:
+            values: by input.
+            strict: whether all must be there.
 
         Raises:
             InvalidInputError: a name is missing or unknown, or a value differs in dtype or shape.
         """
         unknown = [name for name in values if name not in self._buffers]
-        missing = [name for name in self._buffers if name not in values]
+        missing = [name for name in self._buffers if strict and name not in values]
         if unknown or missing:
             # A large model has too many names to list.
             some = ", ".join(f"'{name}'" for name in [*self._buffers][:4]) + (", …" if len(self._buffers) > 4 else "")

@@ -187,7 +187,7 @@ class ModuleHoldings:
             elif not _same(values[name], self._constant(source)):
                 raise InvalidInputError(
                     f"state '{name}' requires the value that the step holds as a constant, got another; leave it out, "
-                    "or export the module with it anew"
+                    "or make the step with frozen='state', which lets it be replaced"
                 )
         self._loaded |= unread
         own = {*self._held.states, *self._held.constants} - set(inputs)

@@ -399,11 +399,13 @@ class Trainer(Trainable):
         held = self.held_state()
         return self._module.beside(held) | held
 
-    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+    def load_state_dict(self, values: Mapping[str, Any], strict: bool = True) -> None:
         """Puts values in place of the whole state.
 
         Args:
             values: by name, as `state_dict` has them; what is no state of the step may be left out.
+            strict: whether all of the state must be there; otherwise what is missing stays as it is. A name that is
+                unknown is refused in either case.
 
         Raises:
             InvalidInputError: a name of the state is missing or one is unknown, a value differs in dtype or shape, or
@@ -411,12 +413,12 @@ class Trainer(Trainable):
         """
         names = [pair.input for pair in self.state.pairs]
         state = self._module.state_of(values, set(names))
-        if missing := [name for name in names if name not in state]:
+        if strict and (missing := [name for name in names if name not in state]):
             raise InvalidInputError(
                 f"state requires the {len(names)} values {some(names)}, got none of '{missing[0]}'; "
-                "load_state_dict(trainer.state_dict() | values) leaves what is missing as it is"
+                "load_state_dict(values, strict=False) leaves what is missing as it is"
             )
-        self.put_state(state)
+        self._device_state.write(state, strict=strict)
 
     def weights(self) -> dict[str, Array]:
         """Weights and what layers keep, by the names of the framework, without the optimizer's state.
