@@ -1,0 +1,118 @@
+"""Functions of PyTorch next to what is translated of their traces: values and gradients, at the example and beyond."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import torch
+from torch import Tensor, nn
+
+import lstm_lower as ll
+from lstm_lower.torch.aten.tracing import Tracing
+from lstm_lower.torch.aten.translate import translate
+
+
+class Called(nn.Module):
+    """A module that calls a function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *operands: Any) -> Any:
+        return self.function(*operands)
+
+
+def traced(module: nn.Module, *example: Tensor, fixed: bool = False) -> torch.export.ExportedProgram:
+    """The trace of a module, all axes open that PyTorch can leave open unless they are to be fixed."""
+    axes = tuple(dict.fromkeys(range(x.dim()), torch.export.Dim.AUTO) for x in example)
+    shapes = None if fixed else (axes,) if isinstance(module, Called) else axes
+    with warnings.catch_warnings(), Tracing():
+        warnings.simplefilter("ignore")  # PyTorch's of its own code
+        return torch.export.export(module, example, dynamic_shapes=shapes, strict=False)
+
+
+def translated(module: nn.Module, *example: Tensor, fixed: bool = False) -> tuple[ir.Model, list[str]]:
+    """The model of a module, with inputs `x0`, `x1`, ..., and the names of its outputs."""
+    program = traced(module, *example, fixed=fixed)
+    outputs = [f"y{place}" for place in range(len(program.graph_signature.user_outputs))]
+    return translate(program, [f"x{place}" for place in range(len(example))], outputs), outputs
+
+
+def check(
+    function: Callable[..., Any],
+    *examples: Sequence[Tensor],
+    tolerance: float = 1e-5,
+    gradients: bool = True,
+    dtypes: Sequence[torch.dtype] = (torch.float32, torch.float64),
+    fixed: bool = False,
+) -> None:
+    """Compares results and gradients with PyTorch's; each further example is fed to the model of the first.
+
+    Args:
+        function: of tensors, or a module.
+        *examples: operands, floating ones of which are cast to each dtype.
+        tolerance: the largest difference, next to the largest magnitude, in float32; a hundredth in float64.
+        gradients: whether to compare those of each floating result by each floating operand and weight.
+        dtypes: to trace with.
+        fixed: whether all axes are.
+    """
+    for dtype in dtypes:
+        allowed = tolerance if dtype == torch.float32 else tolerance / 100
+        cast = [[x.to(dtype) if x.is_floating_point() else x for x in example] for example in examples]
+        module = function.to(dtype) if isinstance(function, nn.Module) else Called(function)
+        model, outputs = translated(module, *cast[0], fixed=fixed)
+        for name, place in zip(outputs, range(len(outputs)), strict=True):
+            _compare(module, model, name, place, cast, allowed, gradients=gradients)
+
+
+def _compare(
+    module: nn.Module,
+    model: ir.Model,
+    name: str,
+    place: int,
+    examples: Sequence[Sequence[Tensor]],
+    allowed: float,
+    *,
+    gradients: bool,
+) -> None:
+    weights = dict(module.named_parameters())
+    first = [f"x{k}" for k, x in enumerate(examples[0]) if x.is_floating_point()]
+    wrt = [*first, *(w for w in weights if w in model.graph.initializers)]
+    buffers = {key: value.clone() for key, value in module.named_buffers()}
+
+    def run(example: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
+        for key, value in module.named_buffers():
+            value.copy_(buffers[key])
+        operands = [x.clone().requires_grad_(x.is_floating_point()) for x in example]
+        result = module(*operands)
+        results = [x for x in (result if isinstance(result, (tuple, list)) else [result]) if isinstance(x, Tensor)]
+        return operands, results[place]
+
+    differs = gradients and run(examples[0])[1].requires_grad
+    whole = ll.gradient(model, of=name, wrt=wrt, seeds=True) if differs else model
+    session = ll.Session(whole)
+    for example in examples:
+        operands, result = run(example)
+        feeds = {f"x{k}": x.numpy() for k, x in enumerate(example)}
+        wanted = {name: result}
+        if differs:
+            seed = torch.randn(result.shape, generator=torch.Generator().manual_seed(1), dtype=result.dtype)
+            feeds[f"seed/{name}"] = seed.numpy()
+            by = {f"x{k}": x for k, x in enumerate(operands)} | weights
+            found = torch.autograd.grad(result, [by[w] for w in wrt], seed, allow_unused=True)
+            wanted |= {
+                f"grad/{w}": torch.zeros_like(by[w]) if g is None else g for w, g in zip(wrt, found, strict=True)
+            }
+        results = session.run({key: value for key, value in feeds.items() if key in session.inputs})
+        for key, value in wanted.items():
+            expected, got = value.detach().numpy(), results[key]
+            assert got.dtype == expected.dtype, (key, got.dtype, expected.dtype)
+            assert got.shape == expected.shape, (key, got.shape, expected.shape)
+            finite = np.abs(expected[np.isfinite(expected)]) if expected.dtype.kind == "f" else np.abs(expected)
+            scale = max(1.0, float(finite.max(initial=0)))
+            np.testing.assert_allclose(got, expected, rtol=0, atol=allowed * scale, err_msg=key)
