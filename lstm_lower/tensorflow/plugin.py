@@ -6,23 +6,23 @@ from typing import Any
 
 from lstm_lower import opdef
 from lstm_lower.extras import needed_by
-from lstm_lower.runtime.proof.oracles.registry import ORACLES
 
 DOMAIN = opdef.DOMAIN
 
-
-def custom_ops() -> dict[str, str]:
-    """Op -> domain, for the ops defined in TensorFlow's name that tf2onnx does not convert well.
-
-    It has no handler for most of them, and for the others one that loses an output, refuses valid operands, or computes
-    in another dtype. Since files hold them as nodes, each has an oracle; the others are tf2onnx's own to convert.
-    """
-    ours = (op for op in opdef.REGISTRY.values() if op.domain == DOMAIN)
-    return {op.op_type: DOMAIN for op in ours if op in ORACLES}
+# Ops of which tf2onnx loses an output, refuses valid operands, or computes in another dtype (1.17).
+_CONVERTED_BADLY = frozenset({
+    "Conv2DBackpropInput", "Conv3DBackpropInputV2", "CudnnRNN", "DynamicStitch", "FloorDiv", "FloorMod",
+    "FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3", "LSTMBlockCell", "ParallelDynamicStitch", "ScatterNd",
+    "SegmentMax", "SegmentMean", "SegmentMin", "SegmentProd", "SegmentSum", "Select", "SelectV2",
+    "SoftmaxCrossEntropyWithLogits", "SparseSegmentMean", "SparseSegmentMeanWithNumSegments", "SparseSegmentSqrtN",
+    "SparseSegmentSqrtNWithNumSegments", "SparseSegmentSum", "SparseSegmentSumWithNumSegments",
+    "SparseSoftmaxCrossEntropyWithLogits", "UnsortedSegmentMax", "UnsortedSegmentMin", "UnsortedSegmentProd",
+    "UnsortedSegmentSum",
+})  # fmt: skip
 
 
 def tf2onnx_ops() -> dict[str, Any]:
-    """The arguments that make any of tf2onnx's converters keep our ops as nodes.
+    """The arguments that make any of tf2onnx's converters keep those of our ops that it has no good handler for.
 
     They are lowered afterwards::
 
@@ -35,6 +35,9 @@ def tf2onnx_ops() -> dict[str, Any]:
         MissingPackageError: tf2onnx is not installed.
     """
     with needed_by("tf2onnx_ops"):
-        from tf2onnx import utils
+        from tf2onnx import convert, handler, utils  # noqa: F401 (handlers register themselves with `convert`)
 
-    return {"custom_ops": custom_ops(), "extra_opset": [utils.make_opsetid(DOMAIN, 1)]}
+    handled = {op for versions in handler.tf_op.get_opsets().values() for ops in versions for op in ops}
+    ours = {op.op_type for op in opdef.REGISTRY.values() if op.domain == DOMAIN}
+    kept = sorted(ours & _CONVERTED_BADLY | ours - handled)
+    return {"custom_ops": dict.fromkeys(kept, DOMAIN), "extra_opset": [utils.make_opsetid(DOMAIN, 1)]}

@@ -11,8 +11,7 @@ import pytest
 from onnx import helper
 
 import lstm_lower as ll
-from lstm_lower.runtime.proof.oracles.ctc import ctc_loss, ctc_loss_v2
-from lstm_lower.runtime.proof.oracles.losses import log_softmax
+from lstm_lower.runtime.proof.oracles.ctc import ctc_loss, ctc_loss_v2, log_softmax
 from tests.support.ctc_cases import CASES, CtcCase
 
 DOMAIN = "ai.onnx.converters.tensorflow"

@@ -1,4 +1,4 @@
-"""TensorFlow's ordinary gradient ops: oracles and lowered models against TensorFlow's recorded results."""
+"""TensorFlow's ordinary gradient ops: lowered models against TensorFlow's recorded results."""
 
 from __future__ import annotations
 
@@ -11,39 +11,31 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import lstm_lower as ll
-from lstm_lower.errors import InvalidInputError
 from lstm_lower.opdef import REGISTRY
-from lstm_lower.runtime.proof.oracles.registry import ORACLES
-from tests.support.examples import by_op, in_some_forms
+from tests.support.examples import in_some_forms
 from tests.support.gradient_cases import Array, Case, cases, recording
 from tests.support.side_by_side import SideBySide
 
 DOMAIN = "ai.onnx.converters.tensorflow"
 
-# Relative to the largest magnitude of an output: what a few roundings cost on top of the kernel's own error.
-ROUNDING = {"float16": 1e-3, "float32": 1e-6, "float64": 1e-14}
+# Relative to the largest magnitude of an output: what a few roundings, the kernel's and ours, cost.
+ROUNDING = {"float16": 4e-3, "float32": 2e-6, "float64": 1e-13}
 
 CASES = cases()
 
 
-def oracle_results(case: Case) -> dict[str, Array]:
-    return dict(ORACLES[case.op](**case.operands, **case.attributes))
-
-
-def assert_as_exact(name: str, ours: Array, kernel: Array, exact: Array) -> None:
-    """Our error is at most the kernel's and some rounding; integers are equal."""
+def assert_as_recorded(name: str, ours: Array, kernel: Array) -> None:
+    """Ours is the kernel's but for rounding; integers are equal, and so is what is not finite."""
     assert ours.dtype == kernel.dtype, name
-    assert ours.shape == kernel.shape == np.shape(exact), name
+    assert ours.shape == kernel.shape, name
     if ours.dtype.name not in ROUNDING:
         np.testing.assert_array_equal(ours, kernel, err_msg=name)
         return
-    finite = np.isfinite(exact)
-    np.testing.assert_array_equal(ours[~finite].astype(np.float64), exact[~finite], err_msg=name)
-    if not finite.any():
-        return
-    scale = np.abs(exact[finite]).max()
-    allowed = np.abs(kernel[finite] - exact[finite]).max() + ROUNDING[ours.dtype.name] * scale
-    assert np.abs(ours[finite] - exact[finite]).max() <= allowed, name
+    finite = np.isfinite(kernel)
+    np.testing.assert_array_equal(ours[~finite], kernel[~finite], err_msg=name)
+    wide, expected = ours[finite].astype(np.float64), kernel[finite].astype(np.float64)
+    tolerance = ROUNDING[ours.dtype.name] * np.abs(expected).max(initial=0)
+    np.testing.assert_allclose(wide, expected, rtol=0, atol=tolerance, err_msg=name)
 
 
 def model_of(case: Case, opset: int, *, symbolic: bool) -> tuple[onnx.ModelProto, dict[str, Array]]:
@@ -85,37 +77,11 @@ def model_of(case: Case, opset: int, *, symbolic: bool) -> tuple[onnx.ModelProto
     return helper.make_model(graph, opset_imports=imports, ir_version=9), feeds
 
 
-@pytest.mark.parametrize("group", by_op(CASES))
-def test_oracle_equals_tensorflow(group: list[Case]) -> None:
-    for case in group:
-        assert_oracle_equals_tensorflow(case)
-
-
-def assert_oracle_equals_tensorflow(case: Case) -> None:
-    exact = oracle_results(case)
-    recorded = recording()[case.id]
-    assert list(exact) == list(recorded), case.id
-    for name, kernel in recorded.items():
-        value = np.asarray(exact[name])
-        assert value.shape == kernel.shape, case.id
-        if kernel.dtype.kind in "iub":
-            np.testing.assert_array_equal(value, kernel, err_msg=case.id)
-            continue
-        finite = np.isfinite(value)
-        np.testing.assert_array_equal(value[~finite], kernel[~finite].astype(np.float64), err_msg=case.id)
-        scale = np.abs(value[finite]).max(initial=0)
-        tolerance = {"float16": 4e-3, "float32": 2e-6, "float64": 1e-13}[kernel.dtype.name]
-        np.testing.assert_allclose(
-            kernel[finite], value[finite], rtol=0, atol=tolerance * max(scale, 1), err_msg=case.id
-        )
-
-
 @pytest.mark.parametrize(("group", "opset", "symbolic"), in_some_forms(CASES))
 def test_lowered_equals_tensorflow(group: list[Case], opset: int, symbolic: bool) -> None:
     for case, results in lowered_results(group, lambda case: model_of(case, opset, symbolic=symbolic)):
-        exact = oracle_results(case)
         for (name, kernel), ours in zip(recording()[case.id].items(), results, strict=True):
-            assert_as_exact(f"{case.id}: {name}", ours, kernel, np.asarray(exact[name]))
+            assert_as_recorded(f"{case.id}: {name}", ours, kernel)
 
 
 def lowered_results(
@@ -166,9 +132,9 @@ def test_no_gradient_beside_an_infinite_slope(op: str, y: float) -> None:
     """TensorFlow's kernels return 0 where dy is 0."""
     operands = {"y": np.array([y, y, 1], np.float32), "dy": np.array([0, 1, 0], np.float32)}
     model = single_node(op, {"y": (TensorProto.FLOAT, [3]), "dy": (TensorProto.FLOAT, [3])}, 1)
-    for z in (run(ll.lower(model), operands)[0], ORACLES[op](**operands)["z"]):
-        assert z[0] == z[2] == 0
-        assert np.isinf(z[1])
+    (z,) = run(ll.lower(model), operands)
+    assert z[0] == z[2] == 0
+    assert np.isinf(z[1])
 
 
 @pytest.mark.parametrize("classes", [1, 3])
@@ -179,13 +145,10 @@ def test_label_outside_the_classes_fails(classes: int) -> None:
         {"features": (TensorProto.FLOAT, ["B", classes]), "labels": (TensorProto.INT64, ["B"])},
         2,
     )
-    lowered, oracle = ll.lower(model), ORACLES["SparseSoftmaxCrossEntropyWithLogits"]
+    lowered = ll.lower(model)
     for number in (classes, -1):
-        operands = {"features": logits, "labels": np.array([0, number])}
         with pytest.raises(Exception, match="Gather"):
-            run(lowered, operands)
-        with pytest.raises(InvalidInputError, match="labels require classes"):
-            oracle(**operands)
+            run(lowered, {"features": logits, "labels": np.array([0, number])})
 
 
 FLOAT, INT32, INT64 = TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64

@@ -14,8 +14,8 @@ import pytest
 import lstm_lower as ll
 from lstm_lower.opdef import REGISTRY, DType
 from lstm_lower.ops.raw import SIGNATURES, RawOp
-from lstm_lower.runtime.proof.oracles.registry import ORACLES
 from tests.rules.test_gradients import run
+from tests.support import gradient_cases, math_cases, spatial_cases
 from tests.support.examples import TIMES
 from tests.support.ordinary.case import BFLOAT16, Case, recording
 from tests.support.ordinary.families import MODULES, all_cases, cases
@@ -117,8 +117,8 @@ def test_sizes_of_equal_nodes_may_differ() -> None:
 
 def test_every_op_has_a_case() -> None:
     """The others are among the cases of gradients, losses, segments and images."""
-    raw = {op for op in REGISTRY.values() if issubclass(op, RawOp)}
-    ours = {op for op in raw if op not in ORACLES or op.family in ("ctc", "random")}
+    elsewhere = {case.op for module in (gradient_cases, math_cases, spatial_cases) for case in module.cases()}
+    ours = {op for op in REGISTRY.values() if issubclass(op, RawOp) and op.op_type not in elsewhere}
     # What draws has no results to compare, but statistics: test_drawing.py.
     drawing = {op.op_type for op in ours if op.draws({})}
     assert {op.op_type for op in ours} - drawing == {case.op for _, case in all_cases()}

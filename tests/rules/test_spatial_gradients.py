@@ -1,8 +1,8 @@
-"""Gradients of convolutions, poolings and batch normalisation against TensorFlow, and against finite differences."""
+"""Gradients of convolutions, poolings and batch normalisation against TensorFlow, elsewhere against differences."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -11,20 +11,14 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from lstm_lower.opdef import REGISTRY
-from lstm_lower.runtime.proof.oracles.registry import ORACLES
 from lstm_lower.spatial import spatial_axes, spatial_positions
-from tests.rules.test_gradients import DOMAIN, ROUNDING, assert_as_exact, lowered_results
-from tests.support.examples import by_op, in_some_forms
+from tests.rules.test_gradients import DOMAIN, assert_as_recorded, lowered_results
+from tests.support.examples import in_some_forms
 from tests.support.gradient_cases import Array, Case
 from tests.support.recorded import assert_recorded
 from tests.support.spatial_cases import IMAGES, SIZES, WINDOWS_SIZES, cases, has_contents, on_cpu, recording
 
 CASES = [pytest.param(case, id=case.id) for case in cases()]
-
-
-def exact_results(case: Case) -> dict[str, Array]:
-    results = ORACLES[case.op](**case.operands, **case.attributes)
-    return {name: value for name, value in results.items() if has_contents(case, name)}
 
 
 def model_of(case: Case, opset: int, *, symbolic: bool) -> tuple[onnx.ModelProto, dict[str, Array]]:
@@ -74,23 +68,6 @@ def _given(case: Case) -> dict[str, Any]:
     return {name: value for name, value in case.attributes.items() if value != []}
 
 
-@pytest.mark.parametrize("group", by_op(filter(on_cpu, cases())))
-def test_oracle_equals_tensorflow(group: list[Case]) -> None:
-    for case in group:
-        assert_oracle_equals_tensorflow(case)
-
-
-def assert_oracle_equals_tensorflow(case: Case) -> None:
-    exact, recorded = exact_results(case), recording()[case.id]
-    assert list(exact) == list(recorded), case.id
-    for name, kernel in recorded.items():
-        value = np.asarray(exact[name])
-        assert value.shape == kernel.shape, case.id
-        scale = np.abs(value).max(initial=1)
-        tolerance = {"float16": 4e-3, "float32": 4e-6, "float64": 1e-13}[kernel.dtype.name]
-        np.testing.assert_allclose(kernel, value, rtol=0, atol=tolerance * scale, err_msg=case.id)
-
-
 @pytest.mark.parametrize(("group", "opset", "symbolic"), in_some_forms(cases()))
 def test_lowered_equals_tensorflow(group: list[Case], opset: int, symbolic: bool) -> None:
     def make(case: Case) -> tuple[onnx.ModelProto, dict[str, Array]]:
@@ -98,14 +75,12 @@ def test_lowered_equals_tensorflow(group: list[Case], opset: int, symbolic: bool
         return model_of(case, max(opset, 16) if case.op.startswith("MaxPool") else opset, symbolic=symbolic)
 
     for case, results in lowered_results(group, make):
-        for (name, value), ours in zip(exact_results(case).items(), results, strict=True):
-            label = f"{case.id}: {name}"
-            if on_cpu(case):
-                assert_as_exact(label, ours, recording()[case.id][name], np.asarray(value))
-                continue
-            assert ours.shape == np.shape(value), label
-            tolerance = ROUNDING[ours.dtype.name] * np.abs(value).max(initial=0)
-            np.testing.assert_allclose(ours, value, rtol=0, atol=tolerance, err_msg=label)
+        if not on_cpu(case):
+            if not case.op.startswith("FusedBatchNorm"):
+                _assert_derivative(case, *results)
+            continue
+        for (name, kernel), ours in zip(recording()[case.id].items(), results, strict=True):
+            assert_as_recorded(f"{case.id}: {name}", ours, kernel)
 
 
 def forward(case: Case, image: Array, weights: Array | None) -> Array:
@@ -162,31 +137,22 @@ def _nhwc(x: Any, case: Case) -> Array:
     )
 
 
-def _has_derivative(case: Case) -> bool:
-    """Batch normalization has a test of its own; of equal elements of volumes each gets the whole gradient."""
-    return "FusedBatch" not in case.op and not (case.op == "MaxPool3DGrad" and "tied" in case.what)
-
-
 def _attributes(case: Case) -> dict[str, Any]:
     """The attributes, and those that are operands here."""
     operands = {name: case.operands[name].tolist() for name in WINDOWS_SIZES if name in case.operands}
     return {"data_format": default_format(case), "explicit_paddings": []} | dict(case.attributes) | operands
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in cases() if _has_derivative(case)])
-def test_oracle_is_the_derivative(case: Case) -> None:
+def _assert_derivative(case: Case, gradient: Array) -> None:
     """Along a random direction, which for the linear ops needs no difference."""
     given, rng = case.operands, np.random.default_rng(1)
-    (gradient,) = exact_results(case).values()
     cotangent = _nhwc(given["grad" if "Pool" in case.op else "out_backprop"], case)
     direction = rng.standard_normal(gradient.shape)
-    along = np.vdot(gradient, direction)
+    along = np.vdot(gradient.astype(np.float64), direction)
     if "BackpropFilter" in case.op:
         derivative = np.vdot(forward(case, _nhwc(given["input"], case), direction), cotangent)
     elif case.op.startswith("MaxPool"):
         image = _nhwc(given["input" if "input" in given else "orig_input"], case)
-        if "tied" in case.what:  # the first of equal elements becomes the only one
-            image = image - 1e-4 * np.arange(image[0].size).reshape(image.shape[1:])
         # The gradient of a gradient is linear in what both were taken along: it is the derivative along that.
         towards, along_it = (
             (cotangent, _nhwc(direction, case)) if "GradGrad" in case.op else (_nhwc(direction, case), cotangent)
@@ -197,46 +163,27 @@ def test_oracle_is_the_derivative(case: Case) -> None:
         weights = given.get("filter")
         moved = forward(case, _nhwc(direction, case), None if weights is None else np.asarray(weights, np.float64))
         derivative = np.vdot(moved, cotangent)
-    np.testing.assert_allclose(along, derivative, rtol=1e-7, atol=1e-7)
+    # A wrong element of the gradient is of its magnitude; rounding grows with the root of their number.
+    assert abs(along - derivative) <= 1e-6 * np.linalg.norm(gradient) * np.linalg.norm(direction), case.id
 
 
-def test_oracle_of_batch_normalization_is_the_derivative() -> None:
-    rng = np.random.default_rng(0)
-    for data_format, training in [("NHWC", True), ("NCHW", True), ("NHWC", False)]:
-        x, cotangent, moved = rng.standard_normal((3, 2, 3, 4, 5))
-        channels = x.shape[data_format.index("C")]
-        scale, offset, mean, variance = rng.random((4, channels)) + 0.5
-        shared = {"data_format": data_format, "is_training": training, "epsilon": 0.01}
+def _in_the_other_layout(case: Case) -> Case:
+    """The call of batch normalisation with its channels last, which TensorFlow's kernels take."""
+    data_format = case.attributes["data_format"]
+    last = data_format.replace("C", "") + "C"
+    operands = {name: np.moveaxis(value, 1, -1) if name in IMAGES else value for name, value in case.operands.items()}
+    return dataclasses.replace(case, operands=operands, attributes={**case.attributes, "data_format": last})
 
-        def loss(
-            x: Array, scale: Array, offset: Array, mean: Array = mean, variance: Array = variance,
-            shared: dict[str, Any] = shared, cotangent: Array = cotangent,
-        ) -> tuple[float, dict[str, Array]]:  # fmt: skip
-            results = ORACLES["FusedBatchNormV3"](
-                x=x, scale=scale, offset=offset, mean=mean, variance=variance, **shared
-            )
-            return float(np.vdot(results["y"], cotangent)), results
 
-        _, saved = loss(x, scale, offset)
-        results = ORACLES["FusedBatchNormGradV3"](
-            y_backprop=cotangent,
-            x=x,
-            scale=scale,
-            reserve_space_1=saved["reserve_space_1"],
-            reserve_space_2=saved["reserve_space_2"],
-            reserve_space_3=0.0,
-            **shared,
-        )
-        step, towards = 1e-6, rng.standard_normal(channels)
-        pairs = [
-            (results["x_backprop"], moved, lambda h, m=moved: loss(x + h * m, scale, offset)[0]),  # noqa: B023
-            (results["scale_backprop"], towards, lambda h, m=towards: loss(x, scale + h * m, offset)[0]),  # noqa: B023
-            (results["offset_backprop"], towards, lambda h, m=towards: loss(x, scale, offset + h * m)[0]),  # noqa: B023
-        ]
-        evaluate: Callable[[float], float]
-        for gradient, direction, evaluate in pairs:
-            difference = (evaluate(step) - evaluate(-step)) / (2 * step)
-            np.testing.assert_allclose(np.vdot(gradient, direction), difference, rtol=1e-6, atol=1e-8)
+def test_normalization_with_channels_first_is_that_with_channels_last() -> None:
+    for case in cases():
+        if on_cpu(case) or not case.op.startswith("FusedBatchNorm"):
+            continue
+        pair = [case, _in_the_other_layout(case)]
+        (_, first), (_, last) = lowered_results(pair, lambda case: model_of(case, 18, symbolic=False))
+        for ours, expected in zip(first, last, strict=True):
+            expected = np.moveaxis(expected, -1, 1) if expected.ndim > 1 else expected
+            assert_as_recorded(case.id, ours, np.asarray(expected))
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if on_cpu(case.values[0])][::7])  # type: ignore[arg-type]

@@ -12,9 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lstm_lower.runtime.proof.oracles.losses import log_softmax
 from lstm_lower.runtime.proof.oracles.numerics import Array, float64
 from lstm_lower.runtime.proof.oracles.registry import oracle
+
+
+def log_softmax(logits: Array) -> Array:
+    """Logarithm of the softmax over the last axis."""
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
 
 
 @oracle("CTCLoss")

@@ -45,13 +45,3 @@ def round_attribute(value: float, operand: npt.ArrayLike) -> float:
     with np.errstate(over="ignore", under="ignore"):
         stored = np.float32(value)
         return float(np.float16(stored) if np.asarray(operand).dtype == np.float16 else stored)
-
-
-def channels_last(x: npt.ArrayLike, data_format: str) -> Array:
-    """An image in float64 with its channels last."""
-    return np.moveaxis(float64(x), data_format.index("C"), -1)
-
-
-def channels_back(x: Array, data_format: str) -> Array:
-    """An image with its channels last, as the format has it."""
-    return np.moveaxis(x, -1, data_format.index("C"))
