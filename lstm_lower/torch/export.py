@@ -8,7 +8,7 @@ import functools
 import io
 import logging
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -21,6 +21,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.operator_versions import first_version
 from lstm_lower.graph.subgraphs import all_nodes
+from lstm_lower.passes.complex_numbers import RealPartsPass
 from lstm_lower.passes.opset.conversion import ConvertOpsetPass
 from lstm_lower.passes.targets.cpu import CPU
 from lstm_lower.passes.targets.formulas import may_be_of_nothing, mean_by_count
@@ -29,7 +30,8 @@ from lstm_lower.passes.targets.target import Lack
 from lstm_lower.passes.widening import WideningPass
 from lstm_lower.runtime.kernels import lacking, only_processor
 from lstm_lower.runtime.session import Session
-from lstm_lower.torch import recurrent
+from lstm_lower.torch import aten, recurrent
+from lstm_lower.torch.aten.translate import translate as translate_program
 from lstm_lower.torch.attention import dropout_in_attention
 from lstm_lower.torch.axes import BY_ITSELF, Axes, DynamicShapes, Requested, check_open, choices, requested
 from lstm_lower.torch.branches import decided_axes, open_axes
@@ -44,7 +46,7 @@ from lstm_lower.torch.inner_gradients import with_inner_gradients
 from lstm_lower.torch.interface import Operands, Step, attributes_kept
 from lstm_lower.torch.lookups import looked_up_once
 from lstm_lower.torch.loss_functions import all_classes_scored
-from lstm_lower.torch.naming import changed, name_dimensions, not_constant, rename
+from lstm_lower.torch.naming import changed, first_names, name_dimensions, not_constant, rename
 from lstm_lower.torch.nodes import translate
 from lstm_lower.torch.operators import Interception, unchecked_distributions, unchecked_packs
 from lstm_lower.torch.own_gradients import own_gradients_traced, results_alone
@@ -273,6 +275,8 @@ def write(traced: Traced) -> Exported:
         UnsupportedOpError: PyTorch cannot write it.
     """
     step, program, names = traced.step, traced.program, traced.names
+    if aten.CHOSEN:
+        return _translated(traced)
     with _quiet(), looked_up_once(), logarithms_allowed(), torch.no_grad():
         try:
             exported = torch.onnx.export(
@@ -311,13 +315,50 @@ def write(traced: Traced) -> Exported:
         ConvertOpsetPass(at_least=max(OPSET, *(first_version(each) for each in all_nodes(model.graph))))(model)
     model = with_inner_gradients(model)
     states = changed(model, step.names.states)
+    _check_branches(traced, states)
+    return Exported(model, states, fixed, traced, list(left_open))
+
+
+def _translated(traced: Traced) -> Exported:
+    """Writes a trace as a model by translations of ours.
+
+    Raises:
+        InvalidInputError: axes that are to be open cannot be.
+        UnsupportedOpError: an operator has no translation.
+    """
+    step, names = traced.step, traced.names
+    outputs = [*step.names.outputs, *(f"new_{name}" for name in step.names.states)]
+    with _quiet(), torch.no_grad():
+        model = translate_program(traced.program, names, outputs, first_names(step.module))
+    fixed = {
+        str(value.name): {
+            axis: traced.reasons.get(str(value.name), {}).get(axis, BY_ITSELF)
+            for axis, size in enumerate(value.shape or ())
+            if isinstance(size, int)
+        }
+        for value in model.graph.inputs
+    }
+    left_open = TracedSteps(step, traced.program, names, traced.tensors).reasons(fixed)
+    for (name, axis), reason in left_open.items():
+        fixed[name][axis] = reason
+    check_open(traced.wanted, fixed)
+    weights = {name for name, _ in step.module.named_parameters()} | {name for name, _ in step.module.named_buffers()}
+    with not_constant(model, weights):
+        RealPartsPass()(model)
+        WideningPass()(model)
+    model = with_inner_gradients(model)
+    states = changed(model, step.names.states)
+    _check_branches(traced, states)
+    return Exported(model, states, fixed, traced, list(left_open))
+
+
+def _check_branches(traced: Traced, states: Mapping[str, str]) -> None:
     if branching := sorted(set(traced.read) & set(states)):
         raise UnsupportedOpError(
-            f"{type(step.module).__name__} requires a forward that does the same in every step, got a branch over the "
-            f"value of {some(branching)}, which forward changes; if it marks what is done in the first step alone, "
-            "call the module once in training mode, module(x), before"
+            f"{type(traced.step.module).__name__} requires a forward that does the same in every step, got a branch "
+            f"over the value of {some(branching)}, which forward changes; if it marks what is done in the first step "
+            "alone, call the module once in training mode, module(x), before"
         )
-    return Exported(model, states, fixed, traced, list(left_open))
 
 
 def _traced(
@@ -365,6 +406,8 @@ def _captured(
         return program, interception.known.read
 
     program, read = open_numbers(captured)
+    if aten.CHOSEN:
+        return program, read
     mark_front_indices(program)
     round_down(program)
     return program, read
@@ -391,7 +434,7 @@ def _tracing(module: nn.Module) -> Iterator[None]:
         cumulative_averages(),
         eagerly(),
         any_length(),
-        dropout_in_attention(),
+        contextlib.nullcontext() if aten.CHOSEN else dropout_in_attention(),
         batches_first(),
     ):
         yield

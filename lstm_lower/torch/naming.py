@@ -27,6 +27,13 @@ def rename(model: ir.Model, module: nn.Module) -> None:
         model.graph.initializers[value.name] = value
 
 
+def first_names(module: nn.Module) -> dict[str, str]:
+    """The names by which a step's trace holds parameters and buffers, with those of the module itself."""
+    held = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    first: dict[int, str] = {}
+    return {f"module.{name}": first.setdefault(id(x), name) for name, x in held}
+
+
 @contextlib.contextmanager
 def not_constant(model: ir.Model, names: Collection[str]) -> Iterator[None]:
     """Lets nobody take the present values of weights and states for what they will always be, within the block."""

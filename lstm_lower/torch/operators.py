@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.replacement import replaced
-from lstm_lower.torch import control_flow
+from lstm_lower.torch import aten, control_flow
 from lstm_lower.torch.attention import ATTENTION
 from lstm_lower.torch.checks import CHECKS
 from lstm_lower.torch.complex_numbers import OF_COMPLEX, TO_COMPLEX, has_complex
@@ -124,6 +124,23 @@ class Interception(TorchFunctionMode):
         # What was made where no gradients are recorded, while that lasts.
         self._stopped: dict[int, Tensor] = {}
         variants: Any = torch._VF
+        tables = (
+            TO_COMPLEX,
+            ATTENTION,
+            EMBEDDINGS,
+            HANDLERS,
+            INDICES,
+            LINEAR_ALGEBRA,
+            LOSSES,
+            ORDERS,
+            PARTS,
+            POOLS,
+            QUANTIZATION,
+            RANDOM,
+            SPECIAL,
+            SPECTRA,
+            STATISTICS,
+        )
         self._handlers: dict[Any, Callable[..., Any]] = {
             variants._pack_padded_sequence: self._pack_padded,
             variants._pad_packed_sequence: self._pad_packed,
@@ -131,22 +148,8 @@ class Interception(TorchFunctionMode):
             Tensor.register_hook: self._hooks.register,
             Tensor.requires_grad.__get__: self._requires_grad,  # type: ignore[attr-defined]
             **control_flow.handlers(self),
-            **TO_COMPLEX,
-            **ATTENTION,
             **CHECKS,
-            **EMBEDDINGS,
-            **HANDLERS,
-            **INDICES,
-            **LINEAR_ALGEBRA,
-            **LOSSES,
-            **ORDERS,
-            **PARTS,
-            **POOLS,
-            **QUANTIZATION,
-            **RANDOM,
-            **SPECIAL,
-            **SPECTRA,
-            **STATISTICS,
+            **({} if aten.CHOSEN else {key: value for table in tables for key, value in table.items()}),
         }
         for function in (Tensor.detach, torch.detach, Tensor.data.__get__):  # type: ignore[attr-defined]
             self._handlers[function] = self._detached
@@ -185,9 +188,11 @@ class Interception(TorchFunctionMode):
         return input.requires_grad or id(input) in self._varying
 
     def _traced(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        if func in _ARITHMETIC:
+        if aten.CHOSEN:
+            pass
+        elif func in _ARITHMETIC:
             args = _exact(args)
-        if func in _KNOWN_NUMBERS:
+        if func in _KNOWN_NUMBERS and not aten.CHOSEN:
             args = _of_sizes(args)
         if not torch.is_grad_enabled():
             return self._without_gradient(func, args, kwargs)
@@ -196,7 +201,7 @@ class Interception(TorchFunctionMode):
 
     def _result(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         handler = self._handlers.get(func)
-        if func in OF_COMPLEX and has_complex((args, kwargs)):
+        if not aten.CHOSEN and func in OF_COMPLEX and has_complex((args, kwargs)):
             handler = OF_COMPLEX[func]
         if handler is not None:
             ours, named = as_declared(handler, args, kwargs)
@@ -253,7 +258,7 @@ class Interception(TorchFunctionMode):
             # One function of two signatures: a packed sequence brings batch sizes before the states.
             if isinstance(second, Tensor) and isinstance(rest[1], (tuple, list)):
                 return self._run_packed(kind, x, second, *rest)
-            return _rnn(kind, x, None, second, *rest)
+            return NotImplemented if aten.CHOSEN else _rnn(kind, x, None, second, *rest)
 
         return called
 
@@ -311,6 +316,8 @@ class Interception(TorchFunctionMode):
         """The first of the batch sizes is the number of sequences, of which layers make their first states."""
         if id(x) in self._lengths and isinstance(index, int) and index == 0:
             return self._lengths[id(x)][1].shape[0]
+        if aten.CHOSEN:
+            return NotImplemented
         exported = exported_index(x, index)
         return NotImplemented if exported is index else x[exported]
 

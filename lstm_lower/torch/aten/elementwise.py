@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr
 from lstm_lower.torch.aten.registry import Call, translates
 
@@ -37,5 +38,15 @@ def _div(n: Call, x: Expr, y: Any) -> Expr:
 
 
 @translates(aten.neg.default)
-def _neg(n: Call, x: Expr) -> Expr:  # noqa: ARG001
+def _neg(n: Call, x: Expr) -> Expr:
     return -x
+
+
+@translates(aten.clone.default, aten.alias.default, aten.contiguous.default)
+def _same(n: Call, x: Expr) -> Expr:
+    return x
+
+
+@translates(aten._to_copy.default)
+def _to_copy(n: Call, x: Expr, dtype: Any = None) -> Expr:
+    return n.b.op(std.Cast, x, to=int(n.dtype)) if x.dtype != n.dtype else x

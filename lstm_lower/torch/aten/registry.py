@@ -60,6 +60,9 @@ class Translating(Protocol):
 
     sizes: Sizes
 
+    def import_domain(self, domain: str) -> None:
+        """Lets the model hold nodes of another domain."""
+
     def graph(self, module: torch.fx.GraphModule, operands: Sequence[Any], b: Builder) -> list[Any]:
         """Translates a graph within the program, of operands, into a builder's; returns its results."""
 

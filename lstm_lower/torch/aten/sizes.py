@@ -171,16 +171,16 @@ def _power(sizes: Sizes, x: Expr, exponent: Expr) -> Expr:
     return (x.cast(DOUBLE) ** exponent.cast(DOUBLE)).cast(INT)
 
 
-def _real_power(sizes: Sizes, x: Expr, exponent: Expr) -> Expr:  # noqa: ARG001
+def _real_power(sizes: Sizes, x: Expr, exponent: Expr) -> Expr:
     return x.cast(DOUBLE) ** exponent.cast(DOUBLE)
 
 
-def _true_div(sizes: Sizes, x: Expr, y: Expr) -> Expr:  # noqa: ARG001
+def _true_div(sizes: Sizes, x: Expr, y: Expr) -> Expr:
     return x.cast(DOUBLE) / y.cast(DOUBLE)
 
 
 def _rounded(op: type[std.Standard]) -> Callable[..., Expr]:
-    def rounded(sizes: Sizes, x: Expr) -> Expr:  # noqa: ARG001
+    def rounded(sizes: Sizes, x: Expr) -> Expr:
         return x if x.dtype == INT else x.builder.op(op, x).cast(INT)
 
     return rounded
@@ -191,7 +191,7 @@ def _modular(sizes: Sizes, x: Expr, base: Expr, modulus: Expr) -> Expr:
 
 
 def _real(op: type[std.Standard]) -> Callable[..., Expr]:
-    return lambda sizes, x: x.builder.op(op, x.cast(DOUBLE))  # noqa: ARG005
+    return lambda sizes, x: x.builder.op(op, x.cast(DOUBLE))
 
 
 _FORMULAS: dict[Any, Callable[..., Expr]] = {
@@ -211,13 +211,13 @@ _FORMULAS: dict[Any, Callable[..., Expr]] = {
     symbolic.ModularIndexing: _modular,
     symbolic.PowByNatural: _power,
     symbolic.FloatPow: _real_power,
-    symbolic.ToFloat: lambda sizes, x: x.cast(DOUBLE),  # noqa: ARG005
-    symbolic.TruncToInt: lambda sizes, x: x.cast(INT),  # noqa: ARG005
+    symbolic.ToFloat: lambda sizes, x: x.cast(DOUBLE),
+    symbolic.TruncToInt: lambda sizes, x: x.cast(INT),
     symbolic.FloorToInt: _rounded(std.Floor),
     symbolic.CeilToInt: _rounded(std.Ceil),
     symbolic.RoundToInt: _rounded(std.Round),
     symbolic.OpaqueUnaryFn_sqrt: _real(std.Sqrt),
-    symbolic.OpaqueUnaryFn_log2: lambda sizes, x: x.cast(DOUBLE).log() * float(1 / np.log(2)),  # noqa: ARG005
+    symbolic.OpaqueUnaryFn_log2: lambda sizes, x: x.cast(DOUBLE).log() * float(1 / np.log(2)),
     symbolic.OpaqueUnaryFn_exp: _real(std.Exp),
     symbolic.OpaqueUnaryFn_log: _real(std.Log),
     sympy.Equality: _compared(Expr.equals),
@@ -226,7 +226,7 @@ _FORMULAS: dict[Any, Callable[..., Expr]] = {
     sympy.LessThan: _compared(operator.le),
     sympy.StrictGreaterThan: _compared(operator.gt),
     sympy.GreaterThan: _compared(operator.ge),
-    sympy.And: lambda sizes, *xs: functools.reduce(operator.and_, xs),  # noqa: ARG005
-    sympy.Or: lambda sizes, *xs: functools.reduce(operator.or_, xs),  # noqa: ARG005
-    sympy.Not: lambda sizes, x: ~x,  # noqa: ARG005
+    sympy.And: lambda sizes, *xs: functools.reduce(operator.and_, xs),
+    sympy.Or: lambda sizes, *xs: functools.reduce(operator.or_, xs),
+    sympy.Not: lambda sizes, x: ~x,
 }

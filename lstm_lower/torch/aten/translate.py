@@ -26,6 +26,7 @@ from lstm_lower.torch.aten import (  # noqa: F401
     layers,
     linear_algebra,
     losses,
+    opaque,
     pooling,
     quantization,
     random,
@@ -54,17 +55,30 @@ class Translation:
         sizes: the open sizes of the trace.
     """
 
-    def __init__(self, program: torch.export.ExportedProgram, names: Sequence[str], outputs: Sequence[str]) -> None:
+    def __init__(
+        self,
+        program: torch.export.ExportedProgram,
+        names: Sequence[str],
+        outputs: Sequence[str],
+        weights: Mapping[str, str],
+    ) -> None:
         graph = ir.Graph([], [], nodes=[], opset_imports={"": OPSET}, name="torch")
         self.model = ir.Model(graph, ir_version=10)
-        taken = Names([*names, *outputs, *program.state_dict, *program.constants])
+        taken = Names([*names, *outputs, *program.state_dict, *program.constants, *weights.values()])
         self.b = Builder(Workspace(taken, Facts.of(self.model), OPSET), graph, scope="graph")
         self.sizes = Sizes(self.b)
         self._program = program
         self._names = iter(names)
         self._outputs = outputs
+        self._weights = weights
         self._tensors: Mapping[str, Any] = {**program.constants, **program.state_dict}
+        own = program.graph_signature
+        self._held = {weights.get(name, name) for name in (*own.parameters, *own.buffers)}
         self._initializers: dict[str, Expr] = {}
+
+    def import_domain(self, domain: str) -> None:
+        """Lets the model hold nodes of another domain."""
+        self.model.graph.opset_imports.setdefault(domain, 1)
 
     def run(self) -> ir.Model:
         """Translates the program."""
@@ -107,14 +121,13 @@ class Translation:
 
     def stored(self, name: str, tensor: torch.Tensor) -> Expr:
         """A parameter, buffer or constant, whose memory is not copied."""
+        name = self._weights.get(name, name)
         if name not in self._initializers:
             self._initializers[name] = self._stored(name, tensor.detach())
         return self._initializers[name]
 
     def _stored(self, name: str, tensor: torch.Tensor) -> Expr:
-        own = self._program.graph_signature
-        is_state = name in own.parameters or name in own.buffers
-        if not is_state and tensor.numel() <= _INLINE:
+        if name not in self._held and tensor.numel() <= _INLINE:
             return self.b.constant(TorchTensor(tensor).numpy(), from_torch_dtype(tensor.dtype))
         held = TorchTensor(tensor.contiguous(), name=name)
         value = ir.Value(name=name, type=ir.TensorType(held.dtype), shape=held.shape, const_value=held)
@@ -132,7 +145,8 @@ class Translation:
             b: emits into the graph that it becomes.
         """
         values: dict[torch.fx.Node, Any] = {}
-        rest = iter(operands)
+        # What is made of operands from outside belongs to this graph too, as a branch that is not taken computes nothing.
+        rest = iter(tree_map_only(Expr, lambda x: b.wrap(x.value), list(operands)))
         for node in module.graph.nodes:
             match node.op:
                 case "placeholder":
@@ -194,13 +208,19 @@ class Translation:
         return x
 
 
-def translate(program: torch.export.ExportedProgram, names: Sequence[str], outputs: Sequence[str]) -> ir.Model:
+def translate(
+    program: torch.export.ExportedProgram,
+    names: Sequence[str],
+    outputs: Sequence[str],
+    weights: Mapping[str, str] | None = None,
+) -> ir.Model:
     """A program as a model.
 
     Args:
         program: what `torch.export` has traced.
         names: of its inputs.
         outputs: names of its results.
+        weights: names of parameters and buffers in the program with those in the model, where these are others.
 
     Returns:
         A model whose initializers are parameters, buffers and large constants.
@@ -208,14 +228,15 @@ def translate(program: torch.export.ExportedProgram, names: Sequence[str], outpu
     Raises:
         UnsupportedOpError: an operator has no translation, or none of this use of it.
     """
-    return Translation(decomposed(program), names, outputs).run()
+    return Translation(decomposed(program), names, outputs, weights or {}).run()
 
 
 def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """A program without changes in place, in operators that are translated or simple."""
     table = torch.export.default_decompositions()
     for overload in TRANSLATIONS:
-        table.pop(overload, None)
+        if isinstance(overload, torch._ops.OpOverload):
+            table.pop(overload, None)
     with warnings.catch_warnings():
         # PyTorch warns of its own code.
         warnings.simplefilter("ignore")
