@@ -145,7 +145,7 @@ class Translation:
             b: emits into the graph that it becomes.
         """
         values: dict[torch.fx.Node, Any] = {}
-        # What is made of operands from outside belongs to this graph too, as a branch that is not taken computes nothing.
+        # What is made of operands from outside belongs to this graph, too: a branch that is not taken computes nothing.
         rest = iter(tree_map_only(Expr, lambda x: b.wrap(x.value), list(operands)))
         for node in module.graph.nodes:
             match node.op:
