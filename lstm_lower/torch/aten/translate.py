@@ -83,21 +83,23 @@ class Translation:
     def run(self) -> ir.Model:
         """Translates the program."""
         signature = self._program.graph_signature
-        operands = []
+        operands: dict[torch.fx.Node, Expr] = {}
         placeholders = [node for node in self._program.graph.nodes if node.op == "placeholder"]
         for spec, node in zip(signature.input_specs, placeholders, strict=True):
+            if spec.kind == InputKind.TOKEN:
+                continue
             if spec.kind == InputKind.USER_INPUT:
-                operands.append(self._input(node))
+                operands[node] = self._input(node)
             elif spec.target is not None and isinstance(self._tensors.get(spec.target), torch.Tensor):
-                operands.append(self.stored(spec.target, self._tensors[spec.target]))
+                operands[node] = self.stored(spec.target, self._tensors[spec.target])
             else:
                 raise UnsupportedOpError(f"a trace requires operands that are tensors, got {spec.kind} '{spec.target}'")
-        for x, node in zip(operands, placeholders, strict=True):
+        for node, x in operands.items():
             # Open sizes are read off inputs before any formula of them is.
             self.sizes.read_off(x, node.meta["val"])
-        for x, node in zip(operands, placeholders, strict=True):
+        for node, x in operands.items():
             self.b.set_shape(x, [self.sizes.dim(size) for size in node.meta["val"].shape])
-        results = self.graph(self._program.graph_module, operands, self.b)
+        results = self.graph(self._program.graph_module, [*map(operands.get, placeholders)], self.b)
         kept = [
             x
             for spec, x in zip(signature.output_specs, results, strict=True)
