@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.replacement import replaced
 from lstm_lower.torch import aten, control_flow
+from lstm_lower.torch.aten.tracing import TRACED
 from lstm_lower.torch.attention import ATTENTION
 from lstm_lower.torch.checks import CHECKS
 from lstm_lower.torch.complex_numbers import OF_COMPLEX, TO_COMPLEX, has_complex
@@ -149,7 +150,7 @@ class Interception(TorchFunctionMode):
             Tensor.requires_grad.__get__: self._requires_grad,  # type: ignore[attr-defined]
             **control_flow.handlers(self),
             **CHECKS,
-            **({} if aten.CHOSEN else {key: value for table in tables for key, value in table.items()}),
+            **(TRACED if aten.CHOSEN else {key: value for table in tables for key, value in table.items()}),
         }
         for function in (Tensor.detach, torch.detach, Tensor.data.__get__):  # type: ignore[attr-defined]
             self._handlers[function] = self._detached

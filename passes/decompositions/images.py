@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -48,6 +49,21 @@ class Image:
         return numbers.builder.op(std.GatherND, self._elements, numbers.unsqueeze(-1), batch_dims=1)
 
 
+@dataclasses.dataclass(frozen=True)
+class Sampling:
+    """How an image is sampled at places between its elements.
+
+    Attributes:
+        mode: `linear`, `nearest` or `cubic`.
+        padding: what is beyond the image: `zeros`, `border` or `reflection`.
+        align_corners: whether -1 and 1 are the middles of the first and the last element, not their outer edges.
+    """
+
+    mode: str
+    padding: str
+    align_corners: bool
+
+
 class _Axis:
     """Places along one spatial axis of a GridSample.
 
@@ -55,7 +71,7 @@ class _Axis:
         size: the number of elements, as a number of the places' dtype.
     """
 
-    def __init__(self, op: std.GridSample, size: Size, like: Expr) -> None:
+    def __init__(self, op: Sampling, size: Size, like: Expr) -> None:
         self.op = op
         b = like.builder
         self.size = number_of(b, size, like.dtype)
@@ -127,17 +143,28 @@ def _cubic(t: Expr) -> list[Expr]:
 
 @decomposes(std.GridSample)
 def _grid_sample(op: std.GridSample, b: Builder) -> Expr:
-    """The sum of the elements around each place by their weights."""
-    data, grid = b.wrap(op.data), _wide(b.wrap(op.grid))
+    data = b.wrap(op.data)
     if data.shape is None:
         raise op.unsupported("X, for the gradient,", "a known rank", std.undeclared(op.data))
-    image, x = Image(_wide(data)), len(data.shape) - 2
+    return grid_sampled(data, b.wrap(op.grid), Sampling(op.mode, op.padding, bool(op.align_corners)))
+
+
+def grid_sampled(data: Expr, grid: Expr, how: Sampling) -> Expr:
+    """The sum of the elements around each place by their weights.
+
+    Args:
+        data: images `[N, C, ...]`.
+        grid: places `[N, ..., axes]`, the last axis first.
+        how: the options.
+    """
+    b, grid = data.builder, _wide(grid)
+    image, x = Image(_wide(data)), len(data.shape or ()) - 2
     sizes = [grid.size(axis) for axis in range(x + 1)]
     count = functools.reduce(operator.mul, sizes[1:])
     flat = reshape_to(grid, b.sizes([sizes[0], count, x]))
     # The grid tells of the last axis first.
     parts = [flat.slice(x - 1 - axis, x - axis, axis=2).squeeze(2) for axis in range(x)]
-    axes = [_Axis(op, size, part) for size, part in zip(image.sizes, parts, strict=True)]
+    axes = [_Axis(how, size, part) for size, part in zip(image.sizes, parts, strict=True)]
     near = [axis.weighted(axis.from_grid(part)) for axis, part in zip(axes, parts, strict=True)]
     terms = []
     for corner in itertools.product(*near):
@@ -172,11 +199,26 @@ def _affine_grid(op: std.AffineGrid, b: Builder) -> Expr:
         )
     size = wide(b.wrap(op.size))
     sizes = entries(size) or [size.slice(i, i + 1, axis=0) for i in range(rows + 2)]
+    return affine_places(theta, sizes, align_corners=bool(op.align_corners))
+
+
+def affine_places(theta: Expr, sizes: Sequence[Size], *, align_corners: bool) -> Expr:
+    """Where the elements of images are, moved: `[N, ..., axes]`, the last axis first.
+
+    Args:
+        theta: `[N, axes, axes + 1]`.
+        sizes: of the images `[N, C, ...]`, each a number or a tensor of one.
+        align_corners: see `Sampling`; the one element of an axis is in the middle.
+    """
+    b, rows = theta.builder, len(sizes) - 2
     parts = []
     for axis, count in enumerate(sizes[2:]):
         number = number_of(b, count, theta.dtype)
         steps = up_to(b, count).cast(theta.dtype)
-        even = steps / (number - 1) * 2 - 1 if op.align_corners else (steps * 2 + 1) / number - 1
+        if align_corners:
+            even = steps / (number - 1).maximum(1) * 2 - (number - 1).minimum(1)
+        else:
+            even = (steps * 2 + 1) / number - 1
         behind = rows - 1 - axis
         even = even.unsqueeze(*range(1, behind + 1)) if behind else even
         parts.append(b.op(std.Expand, even, b.sizes(sizes[2:])).reshape(-1, 1))

@@ -135,23 +135,29 @@ def check_number(loss: str, name: str, value: Any, lowest: float = -math.inf, hi
         raise InvalidInputError(f"{loss}: {name} requires a number of {lowest} to {highest}, got {value!r}")
 
 
-def weights_of(loss: str, name: str, value: Any) -> Array | None:
-    """An option's numbers; `None` stays.
+def weights_of(loss: str, name: str, value: Any) -> Array | Expr | None:
+    """An option's numbers; `None` stays, and so does an expression.
 
     Raises:
         InvalidInputError: it holds anything but numbers.
     """
     if value is None:
         return None
+    if isinstance(value, Expr):
+        return value
     array = np.asarray(value)
     if array.dtype.kind not in "fiu":
         raise InvalidInputError(f"{loss}: {name} requires numbers, got {value!r}")
     return array
 
 
-def weighted(each: Expr, weight: Array | None) -> Expr:
+def weighted(each: Expr, weight: Array | Expr | None) -> Expr:
     """Elements times broadcast weights."""
-    return each if weight is None else each * each.builder.constant(weight, each.dtype)
+    return each if weight is None else each * _in_dtype_of(weight, each)
+
+
+def _in_dtype_of(weight: Array | Expr, other: Expr) -> Expr:
+    return weight.cast(other.dtype) if isinstance(weight, Expr) else other.builder.constant(weight, other.dtype)
 
 
 # Losses of class numbers, or of probabilities of classes.
@@ -171,7 +177,7 @@ class _OfClasses(Loss):
     def __post_init__(self) -> None:
         super().__post_init__()
         array = weights_of(type(self).__name__, "weight", self.weight)
-        if array is not None and array.ndim != 1:
+        if isinstance(array, np.ndarray) and array.ndim != 1:
             raise InvalidInputError(
                 f"{type(self).__name__}: weight requires a number per class, got shape {list(array.shape)}"
             )
@@ -187,15 +193,15 @@ class _OfClasses(Loss):
         Raises:
             InvalidInputError: there are more or fewer than classes.
         """
-        array: Array | None = weights_of(type(self).__name__, "weight", self.weight)
+        array = weights_of(type(self).__name__, "weight", self.weight)
         if array is None:
             return None
         classes = prediction.size(_class_axis(prediction))
-        if isinstance(classes, int) and classes != array.size:
+        if isinstance(array, np.ndarray) and isinstance(classes, int) and classes != array.size:
             raise InvalidInputError(
                 f"{type(self).__name__}: weight requires one number for each of {classes} classes, got {array.size}"
             )
-        return prediction.builder.constant(array, prediction.dtype)
+        return _in_dtype_of(array, prediction)
 
 
 def _class_axis(prediction: Expr) -> int:
@@ -520,7 +526,7 @@ class BCEWithLogits(Loss):
 
     def value(self, prediction: Expr, *targets: Expr) -> Expr:
         x, y = prediction, targets[0]
-        rest = _softplus(-x)
+        rest = softplus(-x)
         positive = weights_of("BCEWithLogits", "pos_weight", self.pos_weight)
         if positive is not None:
             rest = (weighted(y, positive - 1) + 1.0) * rest
@@ -528,7 +534,7 @@ class BCEWithLogits(Loss):
         return self.reduced(weighted(each, weights_of("BCEWithLogits", "weight", self.weight)))
 
 
-def _softplus(x: Expr) -> Expr:
+def softplus(x: Expr) -> Expr:
     """log(1 + exp x); a formula in float64, for which onnxruntime has no kernel.
 
     Its derivatives of all orders are right, at zero too: those of `log1p_of`, by which TensorFlow's op is computed,

@@ -66,7 +66,7 @@ def check(
         cast = [[x.to(dtype) if x.is_floating_point() else x for x in example] for example in examples]
         module = function.to(dtype) if isinstance(function, nn.Module) else Called(function)
         model, outputs = translated(module, *cast[0], fixed=fixed)
-        for name, place in zip(outputs, range(len(outputs)), strict=True):
+        for place, name in enumerate(outputs):
             _compare(module, model, name, place, cast, allowed, gradients=gradients)
 
 
@@ -86,10 +86,12 @@ def _compare(
     buffers = {key: value.clone() for key, value in module.named_buffers()}
 
     def run(example: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
-        for key, value in module.named_buffers():
-            value.copy_(buffers[key])
         operands = [x.clone().requires_grad_(x.is_floating_point()) for x in example]
         result = module(*operands)
+        result = torch.utils._pytree.tree_map_only(Tensor, lambda x: x + 0 if x.dtype != torch.bool else x, result)
+        for key, value in module.named_buffers():
+            # The model has them, too.
+            value.data.copy_(buffers[key])
         results = [x for x in (result if isinstance(result, (tuple, list)) else [result]) if isinstance(x, Tensor)]
         return operands, results[place]
 

@@ -161,9 +161,18 @@ class BitCast(Standard):
         return ir.DataType(self.attribute("to", 1))
 
 
+# Mark, in the metadata of a Clip, of one whose bounds are not among what its operand has a gradient at.
+OPEN = "lstm_lower.open_bounds"
+
+
 class Clip(Unary):
     low = Optional(1)
     high = Optional(2)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether elements at a bound have no gradient, as beyond it."""
+        return OPEN in self.node.metadata_props
 
 
 class Test(Unary, abstract=True):

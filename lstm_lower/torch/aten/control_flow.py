@@ -95,31 +95,13 @@ def _with_autocast(n: Call, device: Any, dtype: Any, enabled: Any, cached: Any, 
     return n.translation.graph(graph, operands, n.b)
 
 
-@translates(higher_order.with_effects)
-def _in_order(n: Call, token: Any, operator: Any, *operands: Any, **options: Any) -> Sequence[Any]:
-    """An operator with an effect, behind those before: of checks, which are taken to hold, nothing is left."""
-    if operator in _CHECKS:
-        return [None] * len(n.results)
-    raise n.refuse(f"operators without effects, got {operator}", "leave it out of forward")
-
-
-_CHECKS = {
-    aten._assert_async.msg,
-    aten._assert_scalar.default,
-    aten._assert_tensor_metadata.default,
-    aten._linalg_check_errors.default,
-    aten.sym_constrain_range.default,
-    aten.sym_constrain_range_for_size.default,
-    torch._check,
-}
-
-
-@translates(aten.detach.default)
+@translates(aten.detach.default, aten.lift_fresh_copy.default)
 def _stopped(n: Call, x: Expr) -> Expr:
     return detached(x)
 
 
-@translates(*_CHECKS)
+@translates(aten._assert_async.msg, aten._assert_scalar.default, aten._assert_tensor_metadata.default)
+@translates(aten.sym_constrain_range_for_size.default, aten.sym_constrain_range.default, torch._check)
 def _checked(n: Call, *_: Any, **__: Any) -> None:
     """A check, which is taken to hold."""
 

@@ -18,10 +18,12 @@ from lstm_lower.graph.builder import Builder, Expr, Workspace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.names import Names
 from lstm_lower.torch.aten import (  # noqa: F401
+    activations,
     arrays,
     attention,
     control_flow,
     elementwise,
+    images,
     indexing,
     layers,
     linear_algebra,
@@ -83,23 +85,21 @@ class Translation:
     def run(self) -> ir.Model:
         """Translates the program."""
         signature = self._program.graph_signature
-        operands: dict[torch.fx.Node, Expr] = {}
+        operands = []
         placeholders = [node for node in self._program.graph.nodes if node.op == "placeholder"]
         for spec, node in zip(signature.input_specs, placeholders, strict=True):
-            if spec.kind == InputKind.TOKEN:
-                continue
             if spec.kind == InputKind.USER_INPUT:
-                operands[node] = self._input(node)
+                operands.append(self._input(node))
             elif spec.target is not None and isinstance(self._tensors.get(spec.target), torch.Tensor):
-                operands[node] = self.stored(spec.target, self._tensors[spec.target])
+                operands.append(self.stored(spec.target, self._tensors[spec.target]))
             else:
                 raise UnsupportedOpError(f"a trace requires operands that are tensors, got {spec.kind} '{spec.target}'")
-        for node, x in operands.items():
+        for x, node in zip(operands, placeholders, strict=True):
             # Open sizes are read off inputs before any formula of them is.
             self.sizes.read_off(x, node.meta["val"])
-        for node, x in operands.items():
+        for x, node in zip(operands, placeholders, strict=True):
             self.b.set_shape(x, [self.sizes.dim(size) for size in node.meta["val"].shape])
-        results = self.graph(self._program.graph_module, [*map(operands.get, placeholders)], self.b)
+        results = self.graph(self._program.graph_module, operands, self.b)
         kept = [
             x
             for spec, x in zip(signature.output_specs, results, strict=True)

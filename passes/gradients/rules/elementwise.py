@@ -113,14 +113,15 @@ def _prelu(op: std.PRelu, b: Builder, dys: Cotangents) -> Gradients:
 
 @differentiates(std.Clip)
 def _clip(op: std.Clip, b: Builder, dys: Cotangents) -> Gradients:
-    """Elements at a bound belong to the operand, those beyond it to it; all to `high` where that is below `low`.
+    """Elements at a closed bound belong to the operand, those beyond to the bound; all to `high` if it is below `low`.
 
     As in PyTorch NaN belongs to none of them.
     """
     x, low, high = b.operand(op), b.optional(op, 1), b.optional(op, 2)
-    inside = None if low is None else x >= low
+    above_low, below_high = (Expr.__gt__, Expr.__lt__) if op.is_open else (Expr.__ge__, Expr.__le__)
+    inside = None if low is None else above_low(x, low)
     if high is not None:
-        fits = x <= high
+        fits = below_high(x, high)
         inside = fits if inside is None else inside & fits
     dx = dys[0] if inside is None else b.where(inside, dys[0], 0)
     below = None if low is None else x < low
