@@ -15,10 +15,11 @@ import onnx_ir as ir
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import END, Builder, Expr
-from lstm_lower.graph.values import Entry, Open
+from lstm_lower.graph.values import Entry, Open, filled
 from lstm_lower.passes.formulas.rows import tail_of
 from lstm_lower.passes.loops.views.linear_code import fits, written
 from lstm_lower.passes.loops.views.scalar_evolution import Recurrence, ScalarEvolution
+from lstm_lower.passes.loops.views.step_values import StepValues
 from lstm_lower.passes.loops.views.variation import Variation
 from lstm_lower.tensorflow.packed_lists import Compound, Packed, packed, settled
 from lstm_lower.tensorflow.regions import Op
@@ -188,11 +189,9 @@ class CarriedLists:
         scope: the body.
         evolution: how integers of the body change.
         variation: what of the body varies in shape.
-        scans: what the body returns in every iteration.
-        sequences: after the loop, what they became.
-        trips: after the loop, the number of iterations.
-        further: what is carried besides the loop variables: before the loop, as an iteration finds it and leaves it.
-        tensors: after the loop, what it became.
+        counted: a value of the body whose sequence tells the number of iterations.
+        steps: after the loop, what its iterations have made.
+        trips: after the loop, the number of iterations, where it is carried along.
     """
 
     t: Translator
@@ -200,17 +199,24 @@ class CarriedLists:
     scope: Scope
     evolution: ScalarEvolution
     variation: Variation
-    scans: list[Expr] = dataclasses.field(default_factory=list)
-    sequences: list[Expr] = dataclasses.field(default_factory=list)
+    counted: Expr | None = None
+    steps: StepValues | None = None
     trips: Expr | None = None
-    further: list[tuple[Expr, Expr, Expr]] = dataclasses.field(default_factory=list)
-    tensors: list[Expr] = dataclasses.field(default_factory=list)
+
+    @property
+    def behind(self) -> StepValues:
+        """What its iterations have made, after the loop."""
+        assert self.steps is not None
+        return self.steps
 
     @property
     def count(self) -> Expr:
         """The number of iterations, after the loop."""
-        assert self.trips is not None
-        return Rows(self.sequences[0]).length() if self.sequences else self.trips
+        if self.counted is not None:
+            return self._rows(self.counted).length()
+        if self.trips is None:
+            self.trips = self.behind.count()
+        return self.trips
 
     def final(self, parameter: Parameter, result: Value) -> Value:
         """What a list is after the loop.
@@ -296,15 +302,11 @@ class CarriedLists:
         return self._compound([self.scope.read(handle.cell)], parameter, join)
 
     def _packed(self, element: Expr, parameter: Parameter, *, backwards: bool = False) -> Packed:
-        """Elements of different shapes: their numbers are carried along in one tensor."""
-        b, root = self.scope.builder, self.t.root
-        start = root.fill(0, [0], element.dtype)
-        state = b.set_shape(self.t.parameter(b, start, "elements", None), (None,))
+        """Elements of different shapes: the numbers of all are joined behind the loop."""
         numbers = element.reshape(-1)
-        number = len(self.further)
-        self.further.append((start, state, b.concat([numbers, state] if backwards else [state, numbers], 0)))
         counts, shapes = (self._pushed(found, parameter) for found in (numbers.sizes().reshape(), element.sizes()))
-        return Packed(Later(lambda: Rows(self.tensors[number])), counts, shapes, self._known(element.shape))
+        joined = Later(lambda: Rows(self.behind.joined(numbers.value, backwards=backwards)))
+        return Packed(joined, counts, shapes, self._known(element.shape))
 
     def _known(self, shape: Sequence[Any] | None) -> tuple[Any, ...] | None:
         """What is known of a shape outside of the body."""
@@ -339,11 +341,17 @@ class CarriedLists:
         return None if guard is None else (self.t.origin(guard[0]), guard[1])
 
     def _sequence(self, element: Expr) -> TensorList:
-        number = len(self.scans)
-        self.scans.append(element)
-        made = Later(lambda: Rows(self.sequences[number]))
+        self.counted = self.counted or element
+        made = Later(lambda: self._rows(element))
         made.origin = element.value
         return made
+
+    def _rows(self, element: Expr) -> Rows:
+        """What the iterations have made of a tensor of the body, after the loop."""
+        sequence, known = self.t.wrap(self.behind.sequence(element.value)), self._known(element.shape)
+        # Sizes of the body's values are no sizes behind it.
+        shape = None if known is None else filled(sequence.value, (None, *known))
+        return Rows(sequence if shape is None else sequence.builder.set_shape(sequence, shape))
 
     def _written(self, parameter: Parameter, put: Put) -> TensorList:
         """A list of which every iteration writes another element."""

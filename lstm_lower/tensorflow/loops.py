@@ -14,6 +14,7 @@ from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.views.linear import Counting, Linear, is_size, least
 from lstm_lower.passes.loops.views.moves import behind_identity
 from lstm_lower.passes.loops.views.scalar_evolution import Recurrence, ScalarEvolution
+from lstm_lower.passes.loops.views.step_values import StepValues
 from lstm_lower.passes.loops.views.variation import Variation
 from lstm_lower.tensorflow.carried_lists import CarriedLists, NeedsTensorError, Parameter, added
 from lstm_lower.tensorflow.packed_lists import WAY_ON
@@ -250,28 +251,24 @@ class _Attempt:
                 finals[key] = lists.final(parameter, self.results[key])
             else:
                 carried.append(key)
-        states = [self._state(key) for key in carried] + lists.further
+        states = [self._state(key) for key in carried]
         going = self._condition(self.scope, [self.results.get(i, x) for i, x in enumerate(loop.initial)])
-        if finals:
-            zero = t.root.constant(0, INT64)
-            count = t.parameter(b, zero, "count", ())
-            states.append((zero, count, count + 1))
-        b.graph.outputs.extend(b.results([going, *(update for _, _, update in states), *lists.scans]))
+        if not states:
+            # What makes lists alone counts its iterations.
+            states.append(self._counter())
+        b.graph.outputs.extend(b.results([going, *(update for _, _, update in states)]))
         outer = loop.scope.builder
         first = self._condition(Scope(outer, loop.scope.floor, loop.scope), loop.initial)
         outer.scope = loop.op.name
         starts = [start for start, _, _ in states]
-        made = outer.ops(std.Loop, None, first, *starts, outputs=len(starts) + len(lists.scans), body=b.graph)
-        shapes: list[Sequence[Any] | None] = [state.shape for _, state, _ in states]
-        shapes += [None if scan.shape is None else (None, *scan.shape) for scan in lists.scans]
-        for output, shape in zip(made, shapes, strict=True):
-            self._tell(output, shape)
+        made = outer.ops(std.Loop, None, first, *starts, outputs=len(starts), body=b.graph)
+        for output, (_, state, _) in zip(made, states, strict=True):
+            self._tell(output, state.shape)
+        node = made[0].value.producer()
+        assert node is not None
         if starts_surely(first.value, t.space.facts):
-            node = made[0].value.producer()
-            assert node is not None
             node.metadata_props[std.STEPS] = std.AT_LEAST_ONE
-        lists.tensors = made[len(carried) : len(carried) + len(lists.further)]
-        lists.sequences, lists.trips = made[len(states) :], made[len(states) - 1] if finals else None
+        lists.steps = StepValues(std.Loop(node, t.space.facts), outer)
         results: list[Value] = [FLOW if i in loop.flows else value for i, value in enumerate(loop.initial)]
         for key, final in [*zip(carried, made, strict=False), *finals.items()]:
             value = Rows(final) if isinstance(self.parameters[key], Rows) else final
@@ -280,6 +277,12 @@ class _Attempt:
             elif self.results[key] is not self.parameters[key]:
                 loop.scope.cells[key] = value
         return results
+
+    def _counter(self) -> tuple[Expr, Expr, Expr]:
+        """The number of iterations, carried along as the others are."""
+        zero = self.t.root.constant(0, INT64)
+        count = self.t.parameter(self.builder, zero, "count", ())
+        return zero, count, count + 1
 
     def _state(self, key: int | Cell) -> tuple[Expr, Expr, Expr]:
         """A tensor that is carried: before the loop, as an iteration finds it and leaves it."""

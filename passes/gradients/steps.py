@@ -1,9 +1,4 @@
-"""What the steps of a forward loop pass to those of the backward one.
-
-A value that has one shape in all steps is a scan output. What differs in shape from step to step, as a tensor that
-grows, has no such form: its elements are appended to a sequence that the loop carries, one piece a step, and behind the
-loop all pieces are joined into one vector.
-"""
+"""What the steps of a forward loop pass to those of the backward one, and which of it differs in shape."""
 
 from __future__ import annotations
 
@@ -14,14 +9,12 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
-from lstm_lower.graph.edit import insert_output
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import all_nodes
-from lstm_lower.graph.values import Dim, Entry, Open, Shape, stated
+from lstm_lower.graph.values import Dim, Entry, Open, Shape
 from lstm_lower.passes.loops.views.carried_shapes import staying_known, values_of
+from lstm_lower.passes.loops.views.step_values import Repeated, StepValues
 from lstm_lower.passes.loops.views.variation import Variation
-
-Repeated = std.Scan | std.Loop
 
 
 def variation(op: Repeated, facts: Facts, around: ir.Graph) -> Variation:
@@ -100,17 +93,8 @@ class Pieces:
         return found if known is None else b.set_shape(found, [dim if isinstance(dim, int) else None for dim in known])
 
 
-class ForwardSteps:
-    """The values of a forward loop's steps, saved.
-
-    Attributes:
-        op: the loop, which makes more and more.
-        b: emits around it.
-    """
-
-    def __init__(self, op: Repeated, b: Builder) -> None:
-        self.op = op
-        self.b = b
+class ForwardSteps(StepValues):
+    """The values of a forward loop's steps, saved for the backward one."""
 
     @functools.cached_property
     def _variation(self) -> Variation:
@@ -136,48 +120,12 @@ class ForwardSteps:
             return (trips if trips.shape == () else trips.reshape()).maximum(0)
         return b.op(std.Size, b.wrap(self.sequence(op.body.inputs[0])))
 
-    def sequence(self, value: ir.Value) -> ir.Value:
-        """What the loop makes of a body's value: all steps' along an axis more; it is added where there is none."""
-        position = self.saved(value)
-        return self.op.node.outputs[self._states + position]
-
-    @property
-    def _states(self) -> int:
-        return len(self.op.carried) if isinstance(self.op, std.Loop) else self.op.states
-
-    def saved(self, value: ir.Value) -> int:
-        """The position, behind the states, of the sequence of a body's value; added if there is none."""
-        node, body, b = self.op.node, self.op.body, self.b
-        first = self._states + int(isinstance(self.op, std.Loop))
-        for j, step in enumerate(body.outputs[first:]):
-            if step is value:
-                return j
-        producer = value.producer()
-        if producer is None or producer.graph is not body or value in body.outputs:
-            value = Builder(b.space, body, scope=f"{node.name}/saved").op(std.Identity, value)
-        shape = b.facts.shape(value)
-        if shape is not None:
-            # onnxruntime asks for the rank of what leaves a body, which it does not always find out.
-            value.type, value.shape = b.facts.type(value), stated(shape)
-        body.outputs.append(value)
-        node.resize_outputs(len(node.outputs) + 1)
-        sequence = node.outputs[-1]
-        sequence.name = b.names.fresh(f"{node.name or node.op_type}/saved")
-        for key in ("scan_output_axes", "scan_output_directions"):
-            if key in node.attributes:
-                node.attributes[key] = ir.AttrInt64s(key, [*node.attributes[key].as_ints(), 0])
-        sequence.type = b.facts.type(sequence)
-        whole = b.facts.shape(sequence)
-        sequence.shape = None if whole is None else stated(whole)
-        return len(body.outputs) - 1 - first
-
     def pieces(self, value: ir.Value) -> Pieces:
         """The values of all steps of a Loop, of whatever shapes."""
-        node, body, b = self.op.node, self.op.body, self.b
-        inner = Builder(b.space, body, scope=f"{node.name}/saved")
+        b, inner = self.b, self.inside()
         made = inner.wrap(value)
         shape = made.sizes()
-        flat = self._joined(made.reshape(-1), inner)
+        flat = self.joined(made.reshape(-1).value)
         shapes: Expr | Pieces
         if made.shape is None:
             # A Loop without a step makes a vector of what it knows no rank of.
@@ -188,25 +136,3 @@ class ForwardSteps:
             sizes = shapes.reduce(std.ReduceProd, 1, keepdims=False)
         ends = b.op(std.CumSum, sizes, b.constant(0, ir.DataType.INT64))
         return Pieces(flat, shapes, ends - sizes, ends, value)
-
-    def _joined(self, piece: Expr, inner: Builder) -> Expr:
-        """A vector of all steps' pieces, which stands right behind the Loop."""
-        node, body, b = self.op.node, self.op.body, self.b
-        assert node.graph is not None
-        # onnxruntime joins no sequence that is empty.
-        front = Builder.before(node, b.space)
-        nothing = front.fill(0, [0], piece.dtype)
-        initial = front.op(std.SequenceConstruct, nothing)
-        type_ = ir.SequenceType(ir.TensorType(piece.dtype))
-        parameter = b.space.value(f"{node.name or node.op_type}/pieces", type_, None)
-        updated = inner.op(std.SequenceInsert, inner.wrap(parameter), piece)
-        count = self._states
-        node.resize_inputs(len(node.inputs) + 1)
-        node.replace_input_with(len(node.inputs) - 1, initial.value)
-        body.inputs.append(parameter)
-        body.outputs.insert(1 + count, updated.value)
-        final = insert_output(node, count)
-        final.name, final.type = b.names.fresh(f"{node.name or node.op_type}/pieces"), type_
-        b.facts.enter(node)
-        behind = Builder(b.space, node.graph, after=node, scope=node.name or node.op_type)
-        return b.wrap(behind.set_shape(behind.op(std.ConcatFromSequence, final, axis=0), [None]))

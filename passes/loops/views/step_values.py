@@ -1,0 +1,111 @@
+"""What the steps of a loop have made, known behind it.
+
+A value that has one shape in all steps becomes a scan output where somebody asks for it. What differs in shape from
+step to step, as a tensor that grows, has no such form: its elements are appended to a sequence that the loop carries,
+one piece a step, and behind the loop all pieces are joined into one vector.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder, Expr
+from lstm_lower.graph.edit import insert_output
+from lstm_lower.graph.values import stated
+
+INT64 = ir.DataType.INT64
+
+Repeated = std.Scan | std.Loop
+
+
+class StepValues:
+    """The values of a loop's steps; the loop makes more and more of them.
+
+    Attributes:
+        op: the loop.
+        b: emits around it.
+        scope: what names of what it makes end in.
+    """
+
+    def __init__(self, op: Repeated, b: Builder, scope: str = "saved") -> None:
+        self.op = op
+        self.b = b
+        self.scope = f"{op.node.name or op.op_type}/{scope}"
+        first = self._states + int(isinstance(op, std.Loop))
+        # Value of the body -> the position of its sequence, behind the states.
+        self._saved = {step: j for j, step in enumerate(op.body.outputs[first:])}
+
+    def inside(self) -> Builder:
+        """Emits at the end of the body."""
+        return Builder(self.b.space, self.op.body, scope=self.scope)
+
+    def sequence(self, value: ir.Value) -> ir.Value:
+        """What the loop makes of a body's value: all steps' along an axis more; it is added where there is none."""
+        position = self.saved(value)
+        return self.op.node.outputs[self._states + position]
+
+    @property
+    def _states(self) -> int:
+        return len(self.op.carried) if isinstance(self.op, std.Loop) else self.op.states
+
+    def saved(self, value: ir.Value) -> int:
+        """The position, behind the states, of the sequence of a body's value; added if there is none."""
+        if value not in self._saved:
+            self._saved[value] = len(self._saved)
+            self._add(value)
+        return self._saved[value]
+
+    def _add(self, value: ir.Value) -> None:
+        """Makes one more output of the loop."""
+        node, body, b = self.op.node, self.op.body, self.b
+        producer = value.producer()
+        if producer is None or producer.graph is not body or value in body.outputs:
+            value = self.inside().op(std.Identity, value)
+        shape = b.facts.shape(value)
+        if shape is not None:
+            # onnxruntime asks for the rank of what leaves a body, which it does not always find out.
+            value.type, value.shape = b.facts.type(value), stated(shape)
+        body.outputs.append(value)
+        node.resize_outputs(len(node.outputs) + 1)
+        sequence = node.outputs[-1]
+        sequence.name = b.names.fresh(self.scope)
+        for key in ("scan_output_axes", "scan_output_directions"):
+            if key in node.attributes:
+                node.attributes[key] = ir.AttrInt64s(key, [*node.attributes[key].as_ints(), 0])
+        sequence.type = b.facts.type(sequence)
+        whole = b.facts.shape(sequence)
+        sequence.shape = None if whole is None else stated(whole)
+
+    def count(self) -> Expr:
+        """The number of a Loop's steps, a scalar."""
+        zero, number = self.b.constant(0), self.b.space.value(f"{self.scope}/count", ir.TensorType(INT64), ())
+        inner = self.inside()
+        return self.b.wrap(self._carry(zero.value, number, (inner.wrap(number) + 1).value))
+
+    def joined(self, piece: ir.Value, *, backwards: bool = False) -> Expr:
+        """A vector of all steps' pieces, which stands right behind the Loop; `backwards` with the last one in front."""
+        node, b, dtype = self.op.node, self.b, self.b.facts.dtype(piece)
+        assert node.graph is not None
+        assert dtype is not None
+        # onnxruntime joins no sequence that is empty.
+        front = Builder.before(node, b.space)
+        initial = front.op(std.SequenceConstruct, front.fill(0, [0], dtype))
+        sequence = b.space.value(self.scope, ir.SequenceType(ir.TensorType(dtype)), None)
+        inner = self.inside()
+        updated = inner.op(std.SequenceInsert, sequence, piece, *([inner.constant(0)] if backwards else []))
+        final = self._carry(initial.value, sequence, updated)
+        behind = Builder(b.space, node.graph, after=node, scope=self.scope)
+        return b.wrap(behind.set_shape(behind.op(std.ConcatFromSequence, final, axis=0), [None]))
+
+    def _carry(self, initial: ir.Value, parameter: ir.Value, update: ir.Value) -> ir.Value:
+        """Carries one more value; what it is behind the Loop."""
+        node, body, count = self.op.node, self.op.body, self._states
+        node.resize_inputs(len(node.inputs) + 1)
+        node.replace_input_with(len(node.inputs) - 1, initial)
+        body.inputs.append(parameter)
+        body.outputs.insert(1 + count, update)
+        final = insert_output(node, count)
+        final.name, final.type, final.shape = self.b.names.fresh(self.scope), parameter.type, parameter.shape
+        self.b.facts.enter(node)
+        return final
