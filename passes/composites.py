@@ -25,9 +25,8 @@ from lstm_lower.graph.values import Entry, declared_shape
 from lstm_lower.opdef import Call
 from lstm_lower.ops.ort_elementwise import MICROSOFT
 from lstm_lower.passes.base import Pass
-from lstm_lower.passes.rewriting import Results, Rewriting
+from lstm_lower.passes.rewriting import Results, Rewriting, values_of
 from lstm_lower.passes.rules.registry import RULES, Node
-from lstm_lower.passes.rules.registry import Results as Named
 from lstm_lower.passes.shapes import state
 from lstm_lower.records import contracts, origin
 from lstm_lower.registry import is_ours
@@ -222,19 +221,20 @@ def _rule_fault(node: ir.Node, op: type[opdef.OpDef], what: str, got: str) -> Un
     )
 
 
-def _results(builder: Builder, node: ir.Node, call: opdef.Call, results: Named) -> list[ir.Value | None]:
+def _results(builder: Builder, node: ir.Node, call: opdef.Call, results: Results) -> list[ir.Value | None]:
     """What takes the place of the node's outputs, in their dtypes; nothing for those that nothing reads."""
     slots = call.op.output_slots(len(node.outputs), call.attributes)
+    values = [*values_of(results), *[None] * len(slots)]
     taken: list[ir.Value | None] = []
-    for old, slot, info in zip(node.outputs, slots, call.outputs, strict=False):
+    for old, slot, info, value in zip(node.outputs, slots, call.outputs, values, strict=False):
         if not old.uses() and not old.is_graph_output():
             taken.append(None)
             continue
-        expr = slot.of(results)
-        dtype = info.dtype
-        result = expr if dtype is None else expr.cast(dtype)
+        if value is None:
+            raise _rule_fault(node, call.op, f"to return {slot}", "none")
+        result = builder.wrap(value) if info.dtype is None else builder.wrap(value).cast(info.dtype)
         # The new value takes over the old one's name, so it must be the rule's own and serve one output only.
-        if result.builder is not builder or result.value.producer() not in builder.emitted or result.value in taken:
+        if result.value.producer() not in builder.emitted or result.value in taken:
             result = builder.op(std.Identity, result)
         # Identities that were known of the old value are of a time when its operands were not lowered.
         for shape in (declared_shape(old), info.shape):

@@ -95,6 +95,12 @@ class Rewriting(abc.ABC):
 
 
 def values_of(results: Results) -> list[ir.Value | None]:
-    """What a rule returned, as values in the order of the node's outputs."""
+    """What a rule returned, as values in the order of the node's outputs.
+
+    Raises:
+        TypeError: it is no result.
+    """
+    if not isinstance(results, Expr | ir.Value | Sequence):
+        raise TypeError(f"a rule returns a value, or values in order, got {type(results).__name__}")
     listed = results if isinstance(results, Sequence) else [results]
     return [result.value if isinstance(result, Expr) else result for result in listed]

@@ -56,7 +56,7 @@ def lower_leaky_integrator(n, b):
 
     start = b.fill(0, [n.size("B"), n.size("H")], n.x.dtype)
     _, (y,) = b.scan(step, states=[start], inputs=[n.x])
-    return {"y": y}
+    return y
 
 
 @lowers(LeakyIntegratorGrad)
@@ -72,7 +72,7 @@ def lower_leaky_integrator_grad(n, b):
     nothing = b.fill(0, [n.size("B"), n.size("H")], n.x.dtype)
     states = [nothing, b.zeros_like(n.w)]
     (_, w_grad), (x_grad,) = b.scan(step, states=states, inputs=[n.x, n.y_grad], reverse=True)
-    return {"x_grad": x_grad, "w_grad": w_grad}
+    return [x_grad, w_grad]
 
 
 def weights(steps, decay):

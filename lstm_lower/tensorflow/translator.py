@@ -22,6 +22,7 @@ from lstm_lower.graph.edit import set_operands
 from lstm_lower.graph.values import Open
 from lstm_lower.opdef import DOMAIN, OpDef, definition
 from lstm_lower.ops.raw import RawOp
+from lstm_lower.passes.rewriting import values_of
 from lstm_lower.passes.rules.registry import RULES, Node
 from lstm_lower.tensorflow.attributes import attributes_of, check_real
 from lstm_lower.tensorflow.regions import Aliases, Op, Region
@@ -284,9 +285,9 @@ class Translator:
         results = RULES[found].formula(_Viewed(node, call, builder, name, self.read), builder)
         set_operands(node, dict.fromkeys(range(len(node.inputs))))
         outputs = []
-        for slot, info in zip(found.output_slots(len(call.outputs), call.attributes), call.outputs, strict=True):
-            expr = slot.of(results)
-            expr = expr if info.dtype is None else expr.cast(info.dtype)
+        for info, value in zip(call.outputs, values_of(results), strict=False):
+            assert value is not None
+            expr = builder.wrap(value) if info.dtype is None else builder.wrap(value).cast(info.dtype)
             outputs.append(expr if info.shape is None else builder.set_shape(expr, info.shape))
         return outputs
 

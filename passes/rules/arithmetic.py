@@ -225,14 +225,14 @@ class AccumulateNV2(_Sum):
 
 
 @lowers(AddN, AccumulateNV2, repeatable=True)
-def add_n(n: Node, b: Builder) -> dict[str, Expr]:
+def add_n(n: Node, b: Builder) -> Expr:
     """One after another. They have one shape, of which each may tell a part."""
     parts = [widened(part) for part in n.variadic("inputs")]
     total, shapes = functools.reduce(operator.add, parts), [part.shape for part in parts if part.shape is not None]
     if len(parts) == 1 or not shapes:
-        return {"sum": total}
+        return total
     sizes = [next((size for size in axis if isinstance(size, int)), axis[0]) for axis in zip(*shapes, strict=True)]
-    return {"sum": b.set_shape(total, sizes)}
+    return b.set_shape(total, sizes)
 
 
 class BitwiseAnd(Binary):
@@ -248,12 +248,12 @@ class BitwiseXor(Binary):
 
 
 @lowers(BitwiseAnd, BitwiseOr, BitwiseXor, repeatable=True)
-def bitwise(n: Node, b: Builder) -> dict[str, Expr]:
+def bitwise(n: Node, b: Builder) -> Expr:
     """ONNX's own, of opset 18."""
     if b.opset < 18:
         raise n.unsupported("the model", "opset 18 or newer, where ONNX has it", f"opset {b.opset}")
     operators = {BitwiseAnd: std.BitwiseAnd, BitwiseOr: std.BitwiseOr, BitwiseXor: std.BitwiseXor}
-    return {"z": b.op(operators[n.op], n.x, n.y)}
+    return b.op(operators[n.op], n.x, n.y)
 
 
 class LeftShift(Binary):
@@ -265,12 +265,12 @@ class RightShift(Binary):
 
 
 @lowers(LeftShift, RightShift, repeatable=True)
-def shift(n: Node, b: Builder) -> dict[str, Expr]:
+def shift(n: Node, b: Builder) -> Expr:
     """By powers of two, since ONNX shifts unsigned numbers only."""
     x, y, bits = n.x, n.y, n.x.dtype.bitwidth
     y = (y if y.dtype == _UINT64 else y.cast(_INT64).maximum(0)).minimum(bits - 1)
     if n.op is LeftShift:
-        return {"z": _left_shift(x, y)}
+        return _left_shift(x, y)
     if x.dtype == _UINT64:
-        return {"z": b.op(std.BitShift, x, y, direction="RIGHT")}
-    return {"z": _right_shift(x, y)}
+        return b.op(std.BitShift, x, y, direction="RIGHT")
+    return _right_shift(x, y)

@@ -44,7 +44,7 @@ class ScatterNd(
 
 
 @lowers(ScatterNd)
-def scatter_nd(n: Node, b: Builder) -> dict[str, Expr]:
+def scatter_nd(n: Node, b: Builder) -> Expr:
     """An adding ScatterND; before opset 16, which has none, places become numbers of rows. Of bool, any."""
     shape, updates = n.shape.cast(INT64), n.updates
     if updates.dtype == ir.DataType.BOOL:
@@ -52,9 +52,9 @@ def scatter_nd(n: Node, b: Builder) -> dict[str, Expr]:
     if b.opset >= 16:
         zeros = b.fill(0, shape, updates.dtype)
         places = from_front(n.indices.cast(INT64))
-        return {"output": b.op(std.ScatterND, zeros, places, updates, reduction="add")}
+        return b.op(std.ScatterND, zeros, places, updates, reduction="add")
     updates, places, rows = numbered_rows(n, "indices", updates, shape, before=16)
-    return {"output": reshape_to(add_rows(updates, places, rows), shape)}
+    return reshape_to(add_rows(updates, places, rows), shape)
 
 
 def numbered_rows(n: Node, operand: str, updates: Expr, shape: Expr, *, before: int) -> tuple[Expr, Expr, Expr]:
@@ -89,13 +89,13 @@ class EuclideanNorm(RawOp, T=FLOATS):
 
 
 @lowers(EuclideanNorm)
-def euclidean_norm(n: Node, _: Builder) -> dict[str, Expr]:
+def euclidean_norm(n: Node, _: Builder) -> Expr:
     """Square root of the sum of squares; an empty list of axes names none."""
     axes = n.fixed("axis")
     squares = n.input * n.input
     if axes.size:
         squares = squares.sum([int(axis) for axis in axes.reshape(-1)], keepdims=bool(n.keep_dims))
-    return {"output": squares.sqrt()}
+    return squares.sqrt()
 
 
 class LinSpace(RawOp, start="", stop="", num=""):
@@ -103,14 +103,14 @@ class LinSpace(RawOp, start="", stop="", num=""):
 
 
 @lowers(LinSpace)
-def lin_space(n: Node, b: Builder) -> dict[str, Expr]:
+def lin_space(n: Node, b: Builder) -> Expr:
     """Steps from start on; the last number is stop itself, unless it is the only one."""
     last = n.num.cast(INT64) - 1
     numbers = up_to(b, last + 1)
     step = (n.stop - n.start) / last.maximum(1).cast(n.start.dtype)
     values = n.start + numbers.cast(n.start.dtype) * step
     at_end = numbers.equals(last) & (last > 0)
-    return {"output": b.where(at_end, n.stop, values)}
+    return b.where(at_end, n.stop, values)
 
 
 class Rank(RawOp):
@@ -118,11 +118,11 @@ class Rank(RawOp):
 
 
 @lowers(Rank)
-def rank(n: Node, b: Builder) -> dict[str, Expr]:
+def rank(n: Node, b: Builder) -> Expr:
     """The length of the shape."""
     if n.input.shape is not None:
-        return {"output": b.constant(len(n.input.shape), ir.DataType.INT32)}
-    return {"output": b.op(std.Size, n.input.sizes()).cast(ir.DataType.INT32)}
+        return b.constant(len(n.input.shape), ir.DataType.INT32)
+    return b.op(std.Size, n.input.sizes()).cast(ir.DataType.INT32)
 
 
 class Reverse(RawOp, dims="R"):
@@ -139,9 +139,9 @@ class Reverse(RawOp, dims="R"):
 
 
 @lowers(Reverse)
-def reverse(n: Node, _: Builder) -> dict[str, Expr]:
+def reverse(n: Node, _: Builder) -> Expr:
     """A slice backwards along each axis that is turned round."""
-    return {"output": turned(n.moved("tensor"), [int(axis) for axis in n.fixed("dims").nonzero()[0]])}
+    return turned(n.moved("tensor"), [int(axis) for axis in n.fixed("dims").nonzero()[0]])
 
 
 def turned(x: Expr, axes: Sequence[int]) -> Expr:
@@ -158,13 +158,13 @@ class Diag(RawOp, T=COMPUTED):
 
 
 @lowers(Diag)
-def diag(n: Node, b: Builder) -> dict[str, Expr]:
+def diag(n: Node, b: Builder) -> Expr:
     """The flattened operand where row and column are the same."""
     flat = n.diagonal.reshape(-1)
     numbers = up_to(b, b.op(std.Size, flat))
     table = b.where(numbers.unsqueeze(1).equals(numbers.unsqueeze(0)), flat, 0)
     shape = n.diagonal.sizes()
-    return {"output": reshape_to(table, concat([shape, shape], 0))}
+    return reshape_to(table, concat([shape, shape], 0))
 
 
 class DiagPart(RawOp, T=COMPUTED):
@@ -182,14 +182,14 @@ class DiagPart(RawOp, T=COMPUTED):
 
 
 @lowers(DiagPart)
-def diag_part(n: Node, b: Builder) -> dict[str, Expr]:
+def diag_part(n: Node, b: Builder) -> Expr:
     """Every (size + 1)-th element."""
     shape = n.input.sizes()
     half = b.op(std.Div, shape.sizes(), b.ints(2)) if n.input.shape is None else len(n.input.shape) // 2
     shape = shape.slice(0, half, axis=0)
     size = b.op(std.ReduceProd, shape, keepdims=1)
     places = up_to(b, size) * (size + 1)
-    return {"diagonal": reshape_to(n.input.reshape(-1).take(places), shape)}
+    return reshape_to(n.input.reshape(-1).take(places), shape)
 
 
 class InTopK(RawOp, predictions="B C", targets="B"):
@@ -201,7 +201,7 @@ class InTopKV2(RawOp, predictions="B C", targets="B", k=""):
 
 
 @lowers(InTopK, InTopKV2)
-def in_top_k(n: Node, b: Builder) -> dict[str, Expr]:
+def in_top_k(n: Node, b: Builder) -> Expr:
     """Counts the classes ahead of the target, where all are finite and the target is one of them."""
     scores, targets = n.predictions, n.targets.cast(INT64).unsqueeze(1)
     classes = up_to(b, scores.sizes().take(1))
@@ -213,7 +213,7 @@ def in_top_k(n: Node, b: Builder) -> dict[str, Expr]:
     faults = (~finite).cast(INT64).sum(1)
     known = (hot.cast(INT64).sum(1) > 0) & (faults < 1)
     k = ahead.like(n.k) if isinstance(n.k, int) else n.k.cast(INT64)
-    return {"precision": known & (ahead < k)}
+    return known & (ahead < k)
 
 
 class UniqueV2(RawOp, axis="A", T=COMPUTED):
@@ -236,20 +236,20 @@ class UniqueV2(RawOp, axis="A", T=COMPUTED):
 
 
 @lowers(UniqueV2)
-def unique(n: Node, _: Builder) -> dict[str, Expr]:
+def unique(n: Node, _: Builder) -> list[Expr]:
     """The slices along the axis, a vector's elements without one."""
     axis = n.fixed("axis")
     return unique_slices(n.x, int(axis[0]) if axis.size else 0)
 
 
-def unique_slices(x: Expr, along: int) -> dict[str, Expr]:
+def unique_slices(x: Expr, along: int) -> list[Expr]:
     """ONNX's Unique, in int64 for integers: onnxruntime has it for few dtypes."""
     b = x.builder
     values = x.cast(INT64) if x.dtype.is_integer() else x
     y, _, inverse, counts = b.ops(std.Unique, values, outputs=4, axis=along, sorted=0)
     for value, dtype in ((y, values.dtype), (inverse, INT64), (counts, INT64)):
         value.value.type = ir.TensorType(dtype)
-    return {"y": y, "idx": inverse, "count": counts}
+    return [y, inverse, counts]
 
 
 class CumulativeLogsumexp(RawOp, axis=""):
@@ -259,7 +259,7 @@ class CumulativeLogsumexp(RawOp, axis=""):
 
 
 @lowers(CumulativeLogsumexp)
-def cumulative_logsumexp(n: Node, b: Builder) -> dict[str, Expr]:
+def cumulative_logsumexp(n: Node, b: Builder) -> Expr:
     """A Scan along the axis that adds in log space; an exclusive sum starts with the log of nothing."""
     axis = n.fixed("axis")
     rank_ = rank_of(n, "x", n.x)
@@ -274,7 +274,7 @@ def cumulative_logsumexp(n: Node, b: Builder) -> dict[str, Expr]:
         return [total], [states[0] if n.exclusive else total]
 
     _, (sums,) = b.scan(body, states=[start], inputs=[steps], reverse=bool(n.reverse))
-    return {"out": sums.transpose(*back)}
+    return sums.transpose(*back)
 
 
 def _log_add(x: Expr, y: Expr) -> Expr:

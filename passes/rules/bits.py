@@ -21,6 +21,6 @@ class Bitcast(RawOp, T=INTEGERS, type=INTEGERS):
 
 
 @lowers(Bitcast, repeatable=True)
-def bitcast(n: Node, _: Builder) -> dict[str, Expr]:
+def bitcast(n: Node, _: Builder) -> Expr:
     """A Cast, which lets integers of as many bits wrap."""
-    return {"output": n.moved("input").cast(n.call.attributes["type"])}
+    return n.moved("input").cast(n.call.attributes["type"])

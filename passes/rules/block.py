@@ -24,7 +24,7 @@ def peephole_of(n: Node) -> Peephole | None:
 
 
 @lowers(LSTMBlockCell, repeatable=True)
-def lstm_block_cell(n: Node, _: Builder) -> dict[str, Expr]:
+def lstm_block_cell(n: Node, _: Builder) -> list[Expr]:
     """One step from concat(x, h_prev) @ w + b."""
     step = lstm_step(
         concat([n.x, n.h_prev], 1) @ n.w + n.b,
@@ -35,31 +35,31 @@ def lstm_block_cell(n: Node, _: Builder) -> dict[str, Expr]:
         units=n.size("H"),
         order=ICFO,
     )
-    return vars(step)
+    return [*vars(step).values()]
 
 
 @lowers(LSTMBlockCellGrad, repeatable=True)
-def lstm_block_cell_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def lstm_block_cell_grad(n: Node, b: Builder) -> list[Expr]:
     """The pointwise part of the gradient; peephole gradients are sums over the batch."""
     # The op has no h; no formula reads it.
     step = LSTMStep(n.i, n.cs, n.f, n.o, n.ci, n.co, h=n.co)
     d = lstm_step_grad(step, n.cs_prev, n.cs_grad, n.h_grad, peephole_of(n), ICFO)
     zero = n.use_peephole is False
-    return {
-        "cs_prev_grad": d.cs_prev,
-        "dicfo": d.gates,
-        "wci_grad": b.zeros_like(n.wci) if zero else (d.i * n.cs_prev).sum(0),
-        "wcf_grad": b.zeros_like(n.wcf) if zero else (d.f * n.cs_prev).sum(0),
-        "wco_grad": b.zeros_like(n.wco) if zero else (d.o * n.cs).sum(0),
-    }
+    return [
+        d.cs_prev,
+        d.gates,
+        b.zeros_like(n.wci) if zero else (d.i * n.cs_prev).sum(0),
+        b.zeros_like(n.wcf) if zero else (d.f * n.cs_prev).sum(0),
+        b.zeros_like(n.wco) if zero else (d.o * n.cs).sum(0),
+    ]
 
 
 @lowers(BlockLSTM, BlockLSTMV2)
-def block_lstm(n: Node, b: Builder) -> dict[str, Expr]:
+def block_lstm(n: Node, b: Builder) -> list[Expr | None]:
     """A Scan of LSTM steps."""
     window, peephole = Window(n, b), peephole_of(n)
     if standard_operator_suffices(n, window):
-        return standard_lstm(n, b)
+        return [None] * 6 + [standard_lstm(n, b)]
     bias = gate_bias(n, b)
 
     def body(states: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
@@ -77,11 +77,11 @@ def block_lstm(n: Node, b: Builder) -> dict[str, Expr]:
     _, sequences = window.scan(
         body, states=[n.cs_prev, n.h_prev], inputs=[window.cut(n.x)], outputs=["B H"] * len(n.op.outputs)
     )
-    return {output.name: window.pad(s) for output, s in zip(n.op.outputs, sequences, strict=True)}
+    return [window.pad(sequence) for sequence in sequences]
 
 
 @lowers(BlockLSTMGrad, BlockLSTMGradV2)
-def block_lstm_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def block_lstm_grad(n: Node, b: Builder) -> list[Expr]:
     """A Scan of LSTM step gradients from the last step to the first; weight gradients are carried sums."""
     window, peephole = Window(n, b), peephole_of(n)
     cs_before, h_before = window.shifted(n.cs_prev, n.cs), window.shifted(n.h_prev, n.h)
@@ -119,8 +119,7 @@ def block_lstm_grad(n: Node, b: Builder) -> dict[str, Expr]:
     cs_prev_grad, h_prev_grad, w_grad, b_grad, *peephole_grads = final
     if not peephole:
         peephole_grads = [b.zeros_like(weight) for weight in peephole_weights]
-    results = [window.pad(x_grad), cs_prev_grad, h_prev_grad, w_grad, *peephole_grads, b_grad]
-    return dict(zip([output.name for output in n.op.outputs], results, strict=True))
+    return [window.pad(x_grad), cs_prev_grad, h_prev_grad, w_grad, *peephole_grads, b_grad]
 
 
 def gate_bias(n: Node, b: Builder) -> Expr:
@@ -140,7 +139,7 @@ def standard_operator_suffices(n: Node, window: Window) -> bool:
     return n.standard_rnn and window.whole and not n.cell_clip > 0 and sized and not any(n.used(o) for o in others)
 
 
-def standard_lstm(n: Node, b: Builder) -> dict[str, Expr]:
+def standard_lstm(n: Node, b: Builder) -> Expr:
     """One standard LSTM node; see `standard_rnn`."""
     input_size, units = n.size("I"), n.size("H")
     assert isinstance(units, int)
@@ -160,4 +159,4 @@ def standard_lstm(n: Node, b: Builder) -> dict[str, Expr]:
     layer = standard_layer(
         "lstm", n.x, [both], n.h_prev.unsqueeze(0), n.cs_prev.unsqueeze(0), None, units=units, peephole=peephole
     )
-    return {"h": layer.y}
+    return layer.y

@@ -77,7 +77,7 @@ class SpaceToBatch(_Blocks, paddings="2 2"):
 
 
 @lowers(SpaceToBatchND, SpaceToBatch, repeatable=True)
-def space_to_batch(n: Node, b: Builder) -> dict[str, Expr]:
+def space_to_batch(n: Node, b: Builder) -> Expr:
     """Padded; places in a block before the batch."""
     x, blocks = computed(n.moved("input")), _blocks(n)
     rank, count = rank_of(n, "input", x), len(blocks)
@@ -92,7 +92,7 @@ def space_to_batch(n: Node, b: Builder) -> dict[str, Expr]:
     for size, block in zip(smaller, blocks, strict=True):
         split += [size, block]
     order = [*range(2, 2 * count + 1, 2), 0, *range(1, 2 * count + 1, 2), *range(2 * count + 1, rank + count)]
-    return {"output": _exchanged(x, [*split, *rest], order, [batch * math.prod(blocks), *smaller, *rest])}
+    return _exchanged(x, [*split, *rest], order, [batch * math.prod(blocks), *smaller, *rest])
 
 
 class BatchToSpaceND(_Blocks, crops="M 2"):
@@ -109,7 +109,7 @@ class BatchToSpace(_Blocks, crops="2 2"):
 
 
 @lowers(BatchToSpaceND, BatchToSpace, repeatable=True)
-def batch_to_space(n: Node, _: Builder) -> dict[str, Expr]:
+def batch_to_space(n: Node, _: Builder) -> Expr:
     """Places in a block behind those of the blocks; cropped."""
     x, blocks = n.moved("input"), _blocks(n)
     rank, count = rank_of(n, "input", x), len(blocks)
@@ -125,7 +125,7 @@ def batch_to_space(n: Node, _: Builder) -> dict[str, Expr]:
     for axis, (size, before, after) in enumerate(zip(larger, widths[::2], widths[1::2], strict=True), start=1):
         if not (isinstance(before, int) and isinstance(after, int) and before == after == 0):
             x = x.slice(before, size - after, axis=axis)
-    return {"output": x}
+    return x
 
 
 class _Depth(RawOp, abstract=True, input="A B C D", data_format=("NHWC", "NCHW")):
@@ -160,7 +160,7 @@ class DepthToSpace(_Depth):
 
 
 @lowers(SpaceToDepth, DepthToSpace, repeatable=True)
-def depth(n: Node, _: Builder) -> dict[str, Expr]:
+def depth(n: Node, _: Builder) -> Expr:
     """Channels are counted block by block."""
     x, block, last = n.moved("input"), int(n.block_size), n.data_format == "NHWC"
     sizes = [x.size(axis) for axis in range(4)]
@@ -176,4 +176,4 @@ def depth(n: Node, _: Builder) -> dict[str, Expr]:
         split = [batch, height, width, block, block, most] if last else [batch, block, block, most, height, width]
         order = [0, 1, 3, 2, 4, 5] if last else [0, 3, 4, 1, 5, 2]
         found = [height * block, width * block]
-    return {"output": _exchanged(x, split, order, [batch, *found, most] if last else [batch, most, *found])}
+    return _exchanged(x, split, order, [batch, *found, most] if last else [batch, most, *found])

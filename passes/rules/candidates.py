@@ -53,13 +53,13 @@ class AllCandidateSampler(Drawing):
 
 
 @lowers(AllCandidateSampler, repeatable=True)
-def all_classes(n: Node, b: Builder) -> dict[str, Expr]:
+def all_classes(n: Node, b: Builder) -> list[Expr]:
     """Each is expected once."""
-    return {
-        "sampled_candidates": up_to(b, n.num_sampled),
-        "true_expected_count": full(n.true_classes.sizes(), 1, FLOAT),
-        "sampled_expected_count": full(b.ints(n.num_sampled), 1, FLOAT),
-    }
+    return [
+        up_to(b, n.num_sampled),
+        full(n.true_classes.sizes(), 1, FLOAT),
+        full(b.ints(n.num_sampled), 1, FLOAT),
+    ]
 
 
 class UniformCandidateSampler(AllCandidateSampler):
@@ -80,7 +80,7 @@ class LogUniformCandidateSampler(UniformCandidateSampler):
 
 
 @lowers(UniformCandidateSampler, LogUniformCandidateSampler)
-def sampler(n: Node, b: Builder) -> dict[str, Expr]:
+def sampler(n: Node, b: Builder) -> list[Expr]:
     """As many draws as are asked for, or twice as many again and again until enough of them differ."""
     samples = _draws(n, b, b.ints(n.num_sampled), "")
     tries = b.constant(n.num_sampled, INT64)
@@ -96,11 +96,11 @@ def sampler(n: Node, b: Builder) -> dict[str, Expr]:
         different, at = _first(repeat_while(b, missing, samples, more))
         samples = b.set_shape(different.slice(0, n.num_sampled, axis=0), [n.num_sampled])
         tries = at.take(n.num_sampled - 1) + 1
-    return {
-        "sampled_candidates": samples,
-        "true_expected_count": _expected(n, b, n.true_classes, tries),
-        "sampled_expected_count": _expected(n, b, samples, tries),
-    }
+    return [
+        samples,
+        _expected(n, b, n.true_classes, tries),
+        _expected(n, b, samples, tries),
+    ]
 
 
 def _draws(n: Node, b: Builder, count: Expr, stream: str) -> Expr:
@@ -144,7 +144,7 @@ class ComputeAccidentalHits(RawOp, true_classes="B P", sampled_candidates="S"):
 
 
 @lowers(ComputeAccidentalHits, repeatable=True)
-def accidental_hits(n: Node, b: Builder) -> dict[str, Expr]:
+def accidental_hits(n: Node, b: Builder) -> list[Expr]:
     """Each true class compared with each sample; of equal samples the last one counts."""
     equal = n.true_classes.unsqueeze(2).equals(n.sampled_candidates).cast(INT64)
     last = (equal * (up_to(b, n.sampled_candidates.size(0)) + 1)).reduce(std.ReduceMax, 2, keepdims=False)
@@ -152,4 +152,4 @@ def accidental_hits(n: Node, b: Builder) -> dict[str, Expr]:
     rows = found.slice(0, 1, axis=0).reshape(-1)
     ids = b.op(std.GatherND, last, found.transpose(1, 0)) - 1
     lowest = full(ids.sizes(), float(np.finfo(np.float32).min), FLOAT)
-    return {"indices": rows.cast(ir.DataType.INT32), "ids": ids, "weights": lowest}
+    return [rows.cast(ir.DataType.INT32), ids, lowest]

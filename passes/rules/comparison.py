@@ -91,12 +91,12 @@ class Equal(_Equality):
 
 
 @lowers(Equal, repeatable=True)
-def equal(n: Node, b: Builder) -> dict[str, Expr]:
+def equal(n: Node, b: Builder) -> Expr:
     """An Equal, or false where it is known that the operands do not broadcast."""
     x, y = n.call.operands["x"].shape, n.call.operands["y"].shape
     if x is not None and y is not None and broadcast_shapes(x, y) is None:
-        return {"z": b.constant(False, ir.DataType.BOOL)}
-    return {"z": widened(n.x).equals(widened(n.y))}
+        return b.constant(False, ir.DataType.BOOL)
+    return widened(n.x).equals(widened(n.y))
 
 
 class NotEqual(_Equality):
@@ -104,9 +104,9 @@ class NotEqual(_Equality):
 
 
 @lowers(NotEqual, repeatable=True)
-def not_equal(n: Node, b: Builder) -> dict[str, Expr]:
+def not_equal(n: Node, b: Builder) -> Expr:
     """The contrary."""
-    return {"z": ~equal(n, b)["z"]}
+    return ~equal(n, b)
 
 
 class ApproximateEqual(RawOp, x="*S", y="*S", T=PAIRED):
@@ -114,6 +114,6 @@ class ApproximateEqual(RawOp, x="*S", y="*S", T=PAIRED):
 
 
 @lowers(ApproximateEqual, repeatable=True)
-def approximate_equal(n: Node, _: Builder) -> dict[str, Expr]:
+def approximate_equal(n: Node, _: Builder) -> Expr:
     """The distance compared with the tolerance."""
-    return {"z": (n.x - n.y).abs() < n.tolerance}
+    return (n.x - n.y).abs() < n.tolerance

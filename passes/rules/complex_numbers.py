@@ -75,19 +75,19 @@ class Complex(_Paired):
 
 
 @lowers(Complex, repeatable=True)
-def complex_(n: Node, b: Builder) -> dict[str, Expr]:
+def complex_(n: Node, b: Builder) -> Expr:
     """Side by side, once they have one shape."""
     real, imaginary = n.real, n.imag
     if real.shape is None or real.shape != imaginary.shape:
         real, imaginary = (b.op(std.Expand, x, y.sizes()) for x, y in ((real, imaginary), (imaginary, real)))
-    return {"out": of_parts(joined(real, imaginary))}
+    return of_parts(joined(real, imaginary))
 
 
 @lowers(Real, Imag, Angle, ComplexAbs, repeatable=True)
-def part(n: Node, _: Builder) -> dict[str, Expr]:
+def part(n: Node, _: Builder) -> Expr:
     """As its formula has it."""
-    (given,), (made,) = n.op.inputs, n.op.outputs
-    return {made.name: _PARTS[n.op](each(parts_of(n.operand(given.name))))}
+    (given,) = n.op.inputs
+    return _PARTS[n.op](each(parts_of(n.operand(given.name))))
 
 
 class Conj(RawOp):
@@ -95,6 +95,6 @@ class Conj(RawOp):
 
 
 @lowers(Conj, repeatable=True)
-def conj(n: Node, _: Builder) -> dict[str, Expr]:
+def conj(n: Node, _: Builder) -> Expr:
     """Times one and minus one."""
-    return {"output": conjugate(n.input)}
+    return conjugate(n.input)

@@ -77,7 +77,7 @@ class Conv3DBackpropInputV2(_ConvolutionGradient, input_sizes="5", filter="A R S
 
 
 @lowers(Conv2DBackpropInput, Conv3DBackpropInputV2)
-def convolution_backprop_input(n: Node, _: Builder) -> dict[str, Expr]:
+def convolution_backprop_input(n: Node, _: Builder) -> Expr:
     """A transposed convolution; the number of groups follows from the channels of image and filter."""
     check_float32(n, "out_backprop", std.ConvTranspose)
     sizes = _image_sizes(n)
@@ -88,7 +88,7 @@ def convolution_backprop_input(n: Node, _: Builder) -> dict[str, Expr]:
     if not isinstance(part, int):
         raise n.unsupported("filter", "a known number of channels", "an unknown one")
     # ONNX takes the filter as [K, C / groups, R, S].
-    return {"output": _spread(n, n.filter.transpose(*_last_first(n)), sizes, max(whole // max(part, 1), 1))}
+    return _spread(n, n.filter.transpose(*_last_first(n)), sizes, max(whole // max(part, 1), 1))
 
 
 class _DepthwiseGradient(_ConvolutionGradient, abstract=True, out_backprop="N P Q K"):
@@ -109,14 +109,14 @@ class DepthwiseConv2dNativeBackpropInput(_DepthwiseGradient, input_sizes="4", fi
 
 
 @lowers(DepthwiseConv2dNativeBackpropInput)
-def depthwise_backprop_input(n: Node, _: Builder) -> dict[str, Expr]:
+def depthwise_backprop_input(n: Node, _: Builder) -> Expr:
     """A transposed convolution with a group for each channel of the image."""
     check_float32(n, "out_backprop", std.ConvTranspose)
     channels, multiplier = n.size("C"), n.size("M")
     if not isinstance(channels, int) or not isinstance(multiplier, int):
         raise n.unsupported("filter", "known numbers of channels", "unknown ones")
     weights = n.filter.reshape(0, 0, 1, channels * multiplier).transpose(*_last_first(n))
-    return {"output": _spread(n, weights, _image_sizes(n), channels)}
+    return _spread(n, weights, _image_sizes(n), channels)
 
 
 def _last_first(n: Node) -> list[int]:
@@ -160,7 +160,7 @@ class Conv3DBackpropFilterV2(_ConvolutionGradient, input="N D H W C", filter_siz
 
 
 @lowers(Conv2DBackpropFilter, Conv3DBackpropFilterV2)
-def convolution_backprop_filter(n: Node, _: Builder) -> dict[str, Expr]:
+def convolution_backprop_filter(n: Node, _: Builder) -> Expr:
     """A convolution of [C, N, H, W] with [K, N, P, Q]; groups share out the axis that is summed over."""
     check_float32(n, "out_backprop", std.Conv)
     *kernel, part = _filter_sizes(n)[:-1]
@@ -168,7 +168,7 @@ def convolution_backprop_filter(n: Node, _: Builder) -> dict[str, Expr]:
     if not isinstance(channels, int):
         raise n.unsupported("input", "a known number of channels", "an unknown one")
     groups = max(channels // max(part, 1), 1)
-    return {"output": _gathered(n, _grouped(n, groups, part), kernel, groups)}
+    return _gathered(n, _grouped(n, groups, part), kernel, groups)
 
 
 class DepthwiseConv2dNativeBackpropFilter(_DepthwiseGradient, input="N H W C", filter_sizes="4"):
@@ -179,12 +179,12 @@ class DepthwiseConv2dNativeBackpropFilter(_DepthwiseGradient, input="N H W C", f
 
 
 @lowers(DepthwiseConv2dNativeBackpropFilter)
-def depthwise_backprop_filter(n: Node, _: Builder) -> dict[str, Expr]:
+def depthwise_backprop_filter(n: Node, _: Builder) -> Expr:
     """The same with a group for each channel of the image."""
     check_float32(n, "out_backprop", std.Conv)
     rows, columns, channels, multiplier = _filter_sizes(n)
     gradient = _gathered(n, _grouped(n, channels, 1), [rows, columns], channels)
-    return {"output": gradient.reshape(rows, columns, channels, multiplier)}
+    return gradient.reshape(rows, columns, channels, multiplier)
 
 
 def _filter_sizes(n: Node) -> list[int]:

@@ -29,11 +29,11 @@ class Bucketize(RawOp):
 
 
 @lowers(Bucketize, repeatable=True)
-def bucketize(n: Node, b: Builder) -> dict[str, Expr]:
+def bucketize(n: Node, b: Builder) -> Expr:
     """Compared with each boundary, which are numbers of float32; NaN is above all."""
     x = n.input if n.input.dtype == ir.DataType.DOUBLE else n.input.cast(ir.DataType.FLOAT)
     boundaries = b.constant(np.asarray(n.boundaries, np.float32), x.dtype)
-    return {"output": _count(~(x.unsqueeze(-1) < boundaries))}
+    return _count(~(x.unsqueeze(-1) < boundaries))
 
 
 class LowerBound(RawOp, sorted_inputs="B N", values="B M", T=ORDERED):
@@ -45,10 +45,10 @@ class UpperBound(RawOp, sorted_inputs="B N", values="B M", T=ORDERED):
 
 
 @lowers(LowerBound, UpperBound, repeatable=True)
-def bound(n: Node, _: Builder) -> dict[str, Expr]:
+def bound(n: Node, _: Builder) -> Expr:
     """Each value compared with its row."""
     row, value = computed(n.moved("sorted_inputs")).unsqueeze(1), computed(n.moved("values")).unsqueeze(2)
-    return {"output": _count(row < value if n.op is LowerBound else ~(value < row))}
+    return _count(row < value if n.op is LowerBound else ~(value < row))
 
 
 def _weights(weights: Expr, count: Expr) -> Expr:
@@ -84,10 +84,10 @@ class Bincount(RawOp, size=""):
 
 
 @lowers(Bincount, repeatable=True)
-def bincount(n: Node, b: Builder) -> dict[str, Expr]:
+def bincount(n: Node, b: Builder) -> Expr:
     """Weights added at the place that each number says."""
     numbers = wide(n.arr).reshape(-1)
-    return {"bins": _added(b, numbers, n.weights, wide(n.moved("size")).reshape(1))}
+    return _added(b, numbers, n.weights, wide(n.moved("size")).reshape(1))
 
 
 def _added(b: Builder, numbers: Expr, weights: Expr, size: Size) -> Expr:
@@ -108,7 +108,7 @@ class DenseBincount(RawOp, size=""):
 
 
 @lowers(DenseBincount, repeatable=True)
-def dense_bincount(n: Node, b: Builder) -> dict[str, Expr]:
+def dense_bincount(n: Node, b: Builder) -> Expr:
     """Rows count one behind the other, each with a place for what does not count."""
     x = wide(n.input)
     size = wide(n.moved("size")).reshape(1)
@@ -121,7 +121,7 @@ def dense_bincount(n: Node, b: Builder) -> dict[str, Expr]:
         values = _weights(n.weights, flat.sizes())
         table = add_rows(values.unsqueeze(1), flat, (size + 1) * b.sizes([rows]))
         output = reshape_to(table, b.sizes([rows, size + 1])).slice(0, size, axis=1)
-    return {"output": (output > 0).cast(output.dtype) if n.binary_output else output}
+    return (output > 0).cast(output.dtype) if n.binary_output else output
 
 
 class HistogramFixedWidth(RawOp, value_range="2", nbins=""):
@@ -136,7 +136,7 @@ class HistogramFixedWidth(RawOp, value_range="2", nbins=""):
 
 
 @lowers(HistogramFixedWidth, repeatable=True)
-def histogram_fixed_width(n: Node, b: Builder) -> dict[str, Expr]:
+def histogram_fixed_width(n: Node, b: Builder) -> Expr:
     """Distances from the range's start in its own dtype, over a part's width in float64, as TensorFlow's kernel."""
     double = ir.DataType.DOUBLE
     start, end = (n.value_range.slice(side, side + 1, axis=0) for side in (0, 1))
@@ -147,4 +147,4 @@ def histogram_fixed_width(n: Node, b: Builder) -> dict[str, Expr]:
     places = b.where(missing, 0.0, places).minimum((bins - 1).cast(double)).cast(INT64)
     ones = full(places.sizes(), 1, INT64)
     counts = add_rows(ones.unsqueeze(1), b.where(missing, bins, places), bins)
-    return {"out": counts.reshape(-1).cast(n.dtype)}
+    return counts.reshape(-1).cast(n.dtype)

@@ -67,7 +67,7 @@ class CTCLossV2(CTCLoss):
 
 
 @lowers(CTCLoss, CTCLossV2)
-def ctc_loss(n: Node, b: Builder) -> dict[str, Expr]:
+def ctc_loss(n: Node, b: Builder) -> list[Expr]:
     """Scores of all steps at once, two Scans over them, and from their results all gradients at once."""
     blank = b.constant(0, INT64) if n.op is CTCLossV2 else b.sizes([n.size("C")]).reshape() - 1
     paths = _paths(n, b, blank)
@@ -91,7 +91,7 @@ def ctc_loss(n: Node, b: Builder) -> dict[str, Expr]:
     gradient = b.where(kept, scores.exp() - occupied, 0)
     infinite = total.like(float("inf"))
     loss = b.where(counted, b.where(possible, -total, infinite), 0).squeeze(1)
-    return {"loss": loss, "gradient": gradient}
+    return [loss, gradient]
 
 
 def emissions_of(scores: Expr, paths: Paths) -> Expr:

@@ -120,7 +120,7 @@ def stack(rows: list[Expr]) -> Expr:
 
 
 @lowers(CudnnRNN, CudnnRNNV2, CudnnRNNV3)
-def cudnn_rnn(n: Node, b: Builder) -> dict[str, Expr]:
+def cudnn_rnn(n: Node, b: Builder) -> list[Expr]:
     """All layers one after the other; reserve_space is the dropout masks between them."""
     network = Network.of(n, b)
     dtype = n.call.types["T"] or n.input.dtype
@@ -132,13 +132,13 @@ def cudnn_rnn(n: Node, b: Builder) -> dict[str, Expr]:
     masks = read_masks(reserve_space.cast(n.input.dtype), network.layout, network.x) if drops else []
     _, results, output = network.forward(masks)
     cells = [result.c for result in results if result.c is not None]
-    return {
-        "output": major(n, output),
-        "output_h": major(n, stack([result.h for result in results])),
-        "output_c": major(n, stack(cells)) if cells else b.constant(0, n.input.dtype),
-        "reserve_space": reserve_space,
-        "host_reserved": b.fill(0, [0], ir.DataType.INT8),
-    }
+    return [
+        major(n, output),
+        major(n, stack([result.h for result in results])),
+        major(n, stack(cells)) if cells else b.constant(0, n.input.dtype),
+        reserve_space,
+        b.fill(0, [0], ir.DataType.INT8),
+    ]
 
 
 def standard_operators_suffice(n: Node, layout: ParamsLayout) -> bool:
@@ -148,7 +148,7 @@ def standard_operators_suffice(n: Node, layout: ParamsLayout) -> bool:
     return n.standard_rnn and known and not training
 
 
-def standard_inference(n: Node, b: Builder, network: Network) -> dict[str, Expr]:
+def standard_inference(n: Node, b: Builder, network: Network) -> list[Expr]:
     """One LSTM, GRU or RNN node per layer; see `standard_rnn`."""
     layout, count = network.layout, network.layout.directions
     lengths = None if network.running is None else clamped_lengths(n)
@@ -172,15 +172,15 @@ def standard_inference(n: Node, b: Builder, network: Network) -> dict[str, Expr]
         )
         x = results[-1].y
     cells = [result.c for result in results if result.c is not None]
-    return {
-        "output": major(n, x),
-        "output_h": major(n, concat([result.h for result in results], 0)),
-        "output_c": major(n, concat(cells, 0)) if cells else b.constant(0, n.input.dtype),
-    }
+    return [
+        major(n, x),
+        major(n, concat([result.h for result in results], 0)),
+        major(n, concat(cells, 0)) if cells else b.constant(0, n.input.dtype),
+    ]
 
 
 @lowers(CudnnRNNBackprop, CudnnRNNBackpropV2, CudnnRNNBackpropV3)
-def cudnn_rnn_backprop(n: Node, b: Builder) -> dict[str, Expr]:
+def cudnn_rnn_backprop(n: Node, b: Builder) -> list[Expr]:
     """Reverse mode of `cudnn_rnn`, from the top layer down."""
     network = Network.of(n, b)
     layout = network.layout
@@ -203,12 +203,12 @@ def cudnn_rnn_backprop(n: Node, b: Builder) -> dict[str, Expr]:
             dy = dy * masks[layer - 1]
     cells = [grad.c0 for grad in grads if grad.c0 is not None]
     weights = [part for grad in grads for part in grad.matrices] + [part for grad in grads for part in grad.biases]
-    return {
-        "input_backprop": major(n, dy),
-        "input_h_backprop": major(n, stack([grad.h0 for grad in grads])),
-        "input_c_backprop": major(n, stack(cells)) if cells else b.zeros_like(n.input_c),
-        "params_backprop": concat([part.reshape(-1) for part in weights], 0),
-    }
+    return [
+        major(n, dy),
+        major(n, stack([grad.h0 for grad in grads])),
+        major(n, stack(cells)) if cells else b.zeros_like(n.input_c),
+        concat([part.reshape(-1) for part in weights], 0),
+    ]
 
 
 def output_at_hand(n: Node) -> Expr | None:

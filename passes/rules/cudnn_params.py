@@ -29,29 +29,25 @@ def known_layout(n: Node) -> ParamsLayout:
 
 
 @lowers(CudnnRNNParamsSize)
-def params_size(n: Node, b: Builder) -> dict[str, Expr]:
+def params_size(n: Node, b: Builder) -> Expr:
     """The size is known."""
-    return {"params_size": b.constant([known_layout(n).size], n.S)}
+    return b.constant([known_layout(n).size], n.S)
 
 
 @lowers(CudnnRNNParamsToCanonical, CudnnRNNParamsToCanonicalV2)
-def params_to_canonical(n: Node, b: Builder) -> dict[str, list[Expr]]:
+def params_to_canonical(n: Node, b: Builder) -> list[Expr]:
     """One slice per part."""
     layout = known_layout(n)
-    parts = {"weights": layout.canonical_weights(), "biases": layout.canonical_biases()}
-    return {
-        name: [
-            n.params.slice(block.offset, block.end, axis=0).reshape(*block.shape)
-            if block.size
-            else b.fill(0, block.shape, n.params.dtype)
-            for block in blocks
-        ]
-        for name, blocks in parts.items()
-    }
+    return [
+        n.params.slice(block.offset, block.end, axis=0).reshape(*block.shape)
+        if block.size
+        else b.fill(0, block.shape, n.params.dtype)
+        for block in (*layout.canonical_weights(), *layout.canonical_biases())
+    ]
 
 
 @lowers(CudnnRNNCanonicalToParams, CudnnRNNCanonicalToParamsV2)
-def canonical_to_params(n: Node, _: Builder) -> dict[str, Expr]:
+def canonical_to_params(n: Node, _: Builder) -> Expr:
     """All parts end to end."""
     layout = known_layout(n)
 
@@ -59,4 +55,4 @@ def canonical_to_params(n: Node, _: Builder) -> dict[str, Expr]:
         return [part.reshape(-1) for part, block in zip(parts, blocks, strict=True) if block.size]
 
     weights = flat(n.variadic("weights"), layout.canonical_weights())
-    return {"params": concat([*weights, *flat(n.variadic("biases"), layout.canonical_biases())], 0)}
+    return concat([*weights, *flat(n.variadic("biases"), layout.canonical_biases())], 0)

@@ -37,7 +37,7 @@ class CTCGreedyDecoder(RawOp, inputs="T B C", sequence_length="B"):
 
 
 @lowers(CTCGreedyDecoder, repeatable=True)
-def ctc_greedy_decoder(n: Node, b: Builder) -> dict[str, Expr]:
+def ctc_greedy_decoder(n: Node, b: Builder) -> list[Expr]:
     """All steps at once; the place of a label in its row is the number of labels before it."""
     batch = _size(n, b, "B")
     steps = up_to(b, _size(n, b, "T")).unsqueeze(1)
@@ -55,12 +55,12 @@ def ctc_greedy_decoder(n: Node, b: Builder) -> dict[str, Expr]:
     position = b.op(std.GatherND, before, places).unsqueeze(1)
     longest = b.op(std.ReduceMax, concat([b.ints(0), member.sum(1)], 0), keepdims=0).reshape(1)
     score = b.where(active, n.inputs.reduce(std.ReduceMax, 2, keepdims=False), 0)
-    return {
-        "decoded_indices": concat([places.slice(0, 1, axis=1), position], 1),
-        "decoded_values": b.op(std.GatherND, best.transpose(1, 0), places),
-        "decoded_shape": concat([batch, longest], 0),
-        "log_probability": -score.sum(0).unsqueeze(1),
-    }
+    return [
+        concat([places.slice(0, 1, axis=1), position], 1),
+        b.op(std.GatherND, best.transpose(1, 0), places),
+        concat([batch, longest], 0),
+        -score.sum(0).unsqueeze(1),
+    ]
 
 
 class EditDistance(
@@ -88,7 +88,7 @@ class EditDistance(
 
 
 @lowers(EditDistance, repeatable=True)
-def edit_distance(n: Node, b: Builder) -> dict[str, Expr]:
+def edit_distance(n: Node, b: Builder) -> Expr:
     """The table of distances between beginnings, one diagonal of all tables at a time.
 
     On diagonal d stand the distances between the first d - j elements of the hypothesis and the first j of the truth.
@@ -122,7 +122,7 @@ def edit_distance(n: Node, b: Builder) -> dict[str, Expr]:
     distance = found.cast(ir.DataType.FLOAT)
     if n.normalize:
         distance = b.where(found.equals(0), 0, distance / size.cast(ir.DataType.FLOAT))
-    return {"output": reshape_to(distance, leading)}
+    return reshape_to(distance, leading)
 
 
 def _sequences(n: Node, b: Builder, side: str, leading: Expr, *, before: int) -> tuple[Expr, Expr]:

@@ -72,7 +72,7 @@ class NonMaxSuppressionV5(_Chosen, iou_threshold="", soft_nms_sigma=""):
     NonMaxSuppressionV5,
     repeatable=True,
 )
-def non_max_suppression(n: Node, b: Builder) -> dict[str, Expr]:
+def non_max_suppression(n: Node, b: Builder) -> list[Expr]:
     """ONNX's operator for one image and one class, of whose places the box is the last number."""
     scores = n.scores
     if n.op is NonMaxSuppressionV5 and n.fixed("soft_nms_sigma") != 0:
@@ -82,12 +82,11 @@ def non_max_suppression(n: Node, b: Builder) -> dict[str, Expr]:
     places = b.op(std.NonMaxSuppression, n.boxes.unsqueeze(0), scores.unsqueeze(0, 1), most, *thresholds)
     chosen = places.slice(2, 3, axis=1).reshape(-1)
     count = chosen.sizes()
-    found = {"selected_indices": chosen, "selected_scores": scores.take(chosen)}
+    selected = [chosen, scores.take(chosen)] if n.op is NonMaxSuppressionV5 else [chosen]
     if n.get("pad_to_max_output_size", False):
         behind = b.concat([b.ints(0), most - count], 0)
-        found = {name: b.op(std.Pad, x, behind) for name, x in found.items()}
-    found["valid_outputs"] = count.reshape()
-    return {output.name: found[output.name] for output in n.op.outputs}
+        selected = [b.op(std.Pad, x, behind) for x in selected]
+    return [*selected, count.reshape()]
 
 
 class _Axis:
@@ -155,10 +154,10 @@ class CropAndResize(RawOp, image="B H W C", boxes="N 4", box_ind="N", crop_size=
 
 
 @lowers(CropAndResize, repeatable=True)
-def crop_and_resize(n: Node, b: Builder) -> dict[str, Expr]:
+def crop_and_resize(n: Node, b: Builder) -> Expr:
     """Cut out in float32."""
     sizes = [wide(n.crop_size).take(at) for at in (0, 1)]
-    return {"crops": _cut(n, b, n.image.cast(_FLOAT), *sizes)}
+    return _cut(n, b, n.image.cast(_FLOAT), *sizes)
 
 
 def _made(n: Node, b: Builder) -> list[Expr]:
@@ -172,12 +171,12 @@ class CropAndResizeGradImage(
 
 
 @lowers(CropAndResizeGradImage, repeatable=True)
-def crop_and_resize_grad_image(n: Node, b: Builder) -> dict[str, Expr]:
+def crop_and_resize_grad_image(n: Node, b: Builder) -> Expr:
     """Each pixel's gradient, shared out among those that it was made from."""
     image = b.fill(0, wide(n.image_size), _FLOAT)
     channels = n.grads.shape
     image = b.set_shape(image, [None, None, None, None if channels is None else channels[3]])
-    return {"output": pullback(b, [_cut(n, b, image, *_made(n, b))], [image], [n.grads])[0].cast(n.T)}
+    return pullback(b, [_cut(n, b, image, *_made(n, b))], [image], [n.grads])[0].cast(n.T)
 
 
 class CropAndResizeGradBoxes(RawOp, grads="N P Q C", image="B H W C", boxes="N 4", box_ind="N"):
@@ -185,9 +184,9 @@ class CropAndResizeGradBoxes(RawOp, grads="N P Q C", image="B H W C", boxes="N 4
 
 
 @lowers(CropAndResizeGradBoxes, repeatable=True)
-def crop_and_resize_grad_boxes(n: Node, b: Builder) -> dict[str, Expr]:
+def crop_and_resize_grad_boxes(n: Node, b: Builder) -> Expr:
     """How what is cut out changes as its places move."""
-    return {"output": pullback(b, [_cut(n, b, n.image.cast(_FLOAT), *_made(n, b))], [n.boxes], [n.grads])[0]}
+    return pullback(b, [_cut(n, b, n.image.cast(_FLOAT), *_made(n, b))], [n.boxes], [n.grads])[0]
 
 
 _HALVES = ("float16", "float32")

@@ -86,14 +86,14 @@ class RandomUniform(Drawing):
 
 
 @lowers(RandomUniform)
-def uniform(n: Node, b: Builder) -> dict[str, Expr]:
+def uniform(n: Node, b: Builder) -> Expr:
     """Halves without the bits that could round them to 1."""
     dtype = n.call.attributes["dtype"]
     numbers = drawn(n, b, n.shape.cast(INT64), _precise(dtype))
     if dtype in _BITS:
         parts = 2.0 ** _BITS[dtype]
         numbers = (numbers * parts).floor() * (1 / parts)
-    return {"output": numbers.cast(dtype)}
+    return numbers.cast(dtype)
 
 
 class RandomStandardNormal(RandomUniform):
@@ -101,10 +101,10 @@ class RandomStandardNormal(RandomUniform):
 
 
 @lowers(RandomStandardNormal)
-def normal(n: Node, b: Builder) -> dict[str, Expr]:
+def normal(n: Node, b: Builder) -> Expr:
     """A RandomNormalLike."""
     dtype = n.call.attributes["dtype"]
-    return {"output": drawn(n, b, n.shape.cast(INT64), _precise(dtype), std.RandomNormalLike).cast(dtype)}
+    return drawn(n, b, n.shape.cast(INT64), _precise(dtype), std.RandomNormalLike).cast(dtype)
 
 
 class TruncatedNormal(RandomUniform):
@@ -112,13 +112,13 @@ class TruncatedNormal(RandomUniform):
 
 
 @lowers(TruncatedNormal)
-def truncated_normal(n: Node, b: Builder) -> dict[str, Expr]:
+def truncated_normal(n: Node, b: Builder) -> Expr:
     """The first of several attempts that lies within."""
     dtype = n.call.attributes["dtype"]
     sizes = concat([b.ints(_ATTEMPTS), n.shape.cast(INT64)], 0)
     numbers = drawn(n, b, sizes, _precise(dtype), std.RandomNormalLike)
     chosen = _first(numbers, numbers.abs() < 2.0)
-    return {"output": chosen.minimum(2.0).maximum(-2.0).cast(dtype)}
+    return chosen.minimum(2.0).maximum(-2.0).cast(dtype)
 
 
 def _first(attempts: Expr, good: Expr) -> Expr:
@@ -133,7 +133,7 @@ class RandomGamma(Drawing):
 
 
 @lowers(RandomGamma)
-def gamma(n: Node, b: Builder) -> dict[str, Expr]:
+def gamma(n: Node, b: Builder) -> Expr:
     """Marsaglia and Tsang, 2000: cubes of normal numbers, of which at least 19 of 20 are accepted.
 
     Below 1 the parameter is raised by 1, and the number multiplied by a power of a uniform one.
@@ -152,7 +152,7 @@ def gamma(n: Node, b: Builder) -> dict[str, Expr]:
     accepted = (v > 0.0) & (uniform_numbers.log() < x * x * 0.5 + d - d * v + d * log_v)
     numbers = _first(v, accepted) * d
     power = drawn(n, b, sizes, alpha.dtype, stream="below").maximum(_LEAST).log() / alpha
-    return {"output": b.where(alpha < 1.0, numbers * power.exp(), numbers).cast(dtype)}
+    return b.where(alpha < 1.0, numbers * power.exp(), numbers).cast(dtype)
 
 
 class RandomUniformInt(Drawing, minval="", maxval=""):
@@ -167,12 +167,12 @@ class RandomUniformInt(Drawing, minval="", maxval=""):
 
 
 @lowers(RandomUniformInt)
-def integers(n: Node, b: Builder) -> dict[str, Expr]:
+def integers(n: Node, b: Builder) -> Expr:
     """Whole numbers counted from the lower bound."""
     low = n.minval.cast(INT64)
     count = n.maxval.cast(INT64) - low
     fractions = drawn(n, b, n.shape.cast(INT64), DOUBLE)
-    return {"output": (low + places(fractions, count)).cast(n.minval.dtype)}
+    return (low + places(fractions, count)).cast(n.minval.dtype)
 
 
 def places(fractions: Expr, count: Expr) -> Expr:
@@ -191,12 +191,12 @@ class RandomShuffle(Drawing):
 
 
 @lowers(RandomShuffle)
-def shuffle(n: Node, b: Builder) -> dict[str, Expr]:
+def shuffle(n: Node, b: Builder) -> Expr:
     """Rows in the order of as many random numbers."""
     value = n.moved("value")
     count = b.sizes([value.size(0)])
     _, order = b.ops(std.TopK, drawn(n, b, count, DOUBLE), count, outputs=2, axis=0)
-    return {"output": value.take(order)}
+    return value.take(order)
 
 
 class Multinomial(Drawing, logits="B C", num_samples=""):
@@ -204,10 +204,10 @@ class Multinomial(Drawing, logits="B C", num_samples=""):
 
 
 @lowers(Multinomial)
-def multinomial(n: Node, b: Builder) -> dict[str, Expr]:
+def multinomial(n: Node, b: Builder) -> Expr:
     """A fraction for each sample, looked up in the row's cumulative probabilities."""
     sizes = b.sizes([n.logits.size(0), n.num_samples.cast(INT64).reshape(1)])
-    return {"output": sampled(n.logits, drawn(n, b, sizes, DOUBLE)).cast(n.call.attributes["output_dtype"])}
+    return sampled(n.logits, drawn(n, b, sizes, DOUBLE)).cast(n.call.attributes["output_dtype"])
 
 
 def sampled(logits: Expr, fractions: Expr) -> Expr:

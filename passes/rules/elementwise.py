@@ -20,9 +20,9 @@ class L2Loss(RawOp):
 
 
 @lowers(L2Loss)
-def l2_loss(n: Node, _: Builder) -> dict[str, Expr]:
+def l2_loss(n: Node, _: Builder) -> Expr:
     """Half the sum of squares."""
-    return {"output": sum_of_squares(n.t) * 0.5}
+    return sum_of_squares(n.t) * 0.5
 
 
 class Log1p(RawOp, T=FLOATS):
@@ -30,9 +30,9 @@ class Log1p(RawOp, T=FLOATS):
 
 
 @lowers(Log1p)
-def log1p(n: Node, _: Builder) -> dict[str, Expr]:
+def log1p(n: Node, _: Builder) -> Expr:
     """log(1 + x), accurate also where x is close to 0."""
-    return {"y": log1p_of(n.x)}
+    return log1p_of(n.x)
 
 
 class Expm1(RawOp, T=FLOATS):
@@ -40,9 +40,9 @@ class Expm1(RawOp, T=FLOATS):
 
 
 @lowers(Expm1)
-def expm1(n: Node, _: Builder) -> dict[str, Expr]:
+def expm1(n: Node, _: Builder) -> Expr:
     """exp(x) - 1, accurate also where x is close to 0."""
-    return {"y": expm1_of(n.x)}
+    return expm1_of(n.x)
 
 
 class Inv(RawOp, T=FLOATS):
@@ -50,9 +50,9 @@ class Inv(RawOp, T=FLOATS):
 
 
 @lowers(Inv)
-def inv(n: Node, _: Builder) -> dict[str, Expr]:
+def inv(n: Node, _: Builder) -> Expr:
     """1 / x."""
-    return {"y": 1 / n.x}
+    return 1 / n.x
 
 
 class Snapshot(RawOp):
@@ -60,14 +60,13 @@ class Snapshot(RawOp):
 
 
 @lowers(Snapshot)
-def snapshot(n: Node, _: Builder) -> dict[str, Expr]:
+def snapshot(n: Node, _: Builder) -> Expr:
     """The input."""
-    return {"output": n.input}
+    return n.input
 
 
-def _unless_zero(condition: Expr, value: Expr) -> dict[str, Expr]:
-    b = value.builder
-    return {"z": b.where(condition.equals(0), 0, value)}
+def _unless_zero(condition: Expr, value: Expr) -> Expr:
+    return value.builder.where(condition.equals(0), 0, value)
 
 
 class Xdivy(Binary, T=FLOATS):
@@ -75,7 +74,7 @@ class Xdivy(Binary, T=FLOATS):
 
 
 @lowers(Xdivy)
-def xdivy(n: Node, _: Builder) -> dict[str, Expr]:
+def xdivy(n: Node, _: Builder) -> Expr:
     """The quotient, and 0 where x is 0."""
     return _unless_zero(n.x, n.x / n.y)
 
@@ -85,7 +84,7 @@ class Xlogy(Binary, T=FLOATS):
 
 
 @lowers(Xlogy)
-def xlogy(n: Node, _: Builder) -> dict[str, Expr]:
+def xlogy(n: Node, _: Builder) -> Expr:
     """The product of x and log(y), and 0 where x is 0."""
     return _unless_zero(n.x, n.x * n.y.log())
 
@@ -95,7 +94,7 @@ class Xlog1py(Binary, T=FLOATS):
 
 
 @lowers(Xlog1py)
-def xlog1py(n: Node, _: Builder) -> dict[str, Expr]:
+def xlog1py(n: Node, _: Builder) -> Expr:
     """The product of x and log(1 + y), and 0 where x is 0."""
     return _unless_zero(n.x, n.x * log1p_of(n.y))
 
@@ -105,7 +104,7 @@ class MulNoNan(Binary, T=FLOATS):
 
 
 @lowers(MulNoNan)
-def mul_no_nan(n: Node, _: Builder) -> dict[str, Expr]:
+def mul_no_nan(n: Node, _: Builder) -> Expr:
     """The product, and 0 where y is 0."""
     return _unless_zero(n.y, n.x * n.y)
 
@@ -119,9 +118,9 @@ class Mod(TruncateMod):
 
 
 @lowers(TruncateMod, Mod)
-def truncate_mod(n: Node, _: Builder) -> dict[str, Expr]:
+def truncate_mod(n: Node, _: Builder) -> Expr:
     """C's remainder."""
-    return {"z": _truncated(n)}
+    return _truncated(n)
 
 
 def _truncated(n: Node) -> Expr:
@@ -134,13 +133,13 @@ class FloorMod(Binary, T=COMPUTED):
 
 
 @lowers(FloorMod)
-def floor_mod(n: Node, b: Builder) -> dict[str, Expr]:
+def floor_mod(n: Node, b: Builder) -> Expr:
     """C's remainder, moved to y's side of 0; on integers ONNX's remainder has y's sign already."""
     if n.x.dtype in _INTEGERS:
-        return {"z": n.x % n.y}
+        return n.x % n.y
     remainder = _truncated(n)
     right = (remainder < 0).equals(n.y < 0) | remainder.equals(0)
-    return {"z": b.where(right, remainder, remainder + n.y)}
+    return b.where(right, remainder, remainder + n.y)
 
 
 class FloorDiv(Binary, T=COMPUTED):
@@ -148,11 +147,11 @@ class FloorDiv(Binary, T=COMPUTED):
 
 
 @lowers(FloorDiv)
-def floor_div(n: Node, _: Builder) -> dict[str, Expr]:
+def floor_div(n: Node, _: Builder) -> Expr:
     """The quotient, rounded down; on integers ONNX's quotient is exact once the remainder is taken off."""
     if n.x.dtype in _INTEGERS:
-        return {"z": (n.x - n.x % n.y) / n.y}
-    return {"z": (n.x / n.y).floor()}
+        return (n.x - n.x % n.y) / n.y
+    return (n.x / n.y).floor()
 
 
 class SelectV2(RawOp):
@@ -165,9 +164,9 @@ class SelectV2(RawOp):
 
 
 @lowers(SelectV2)
-def select_v2(n: Node, _: Builder) -> dict[str, Expr]:
+def select_v2(n: Node, _: Builder) -> Expr:
     """A Where: a sum of masked operands, as tf2onnx has it, would carry over NaN from the masked one."""
-    return {"output": _choice(n.condition, n.t, n.e)}
+    return _choice(n.condition, n.t, n.e)
 
 
 def _choice(condition: Expr, x: Expr, y: Expr) -> Expr:
@@ -201,7 +200,7 @@ class Select(RawOp, x="*S", y="*S"):
 
 
 @lowers(Select)
-def select(n: Node, b: Builder) -> dict[str, Expr]:
+def select(n: Node, b: Builder) -> Expr:
     """The same; axes of size 1 behind a vector let it choose rows."""
     condition = n.condition
     if condition.shape is None:
@@ -210,4 +209,4 @@ def select(n: Node, b: Builder) -> dict[str, Expr]:
         condition = _rows(condition, n.x)
     output = _choice(condition, n.x, n.y)
     # Its rows are as many as the condition's entries, which need not be known to be equal.
-    return {"output": output if n.x.shape is None else b.set_shape(output, n.x.shape)}
+    return output if n.x.shape is None else b.set_shape(output, n.x.shape)

@@ -41,12 +41,12 @@ class Fill(RawOp, dims="R", value=""):
 
 
 @lowers(Fill)
-def fill(n: Node, _: Builder) -> dict[str, Expr]:
+def fill(n: Node, _: Builder) -> Expr:
     """One number where it is known."""
     known, value = n.constant("value"), n.moved("value")
     if known is None:
-        return {"output": expanded(value, n.dims)}
-    return {"output": full(n.dims, known.reshape(-1)[0], value.dtype)}
+        return expanded(value, n.dims)
+    return full(n.dims, known.reshape(-1)[0], value.dtype)
 
 
 class ZerosLike(RawOp):
@@ -58,12 +58,12 @@ class OnesLike(RawOp):
 
 
 @lowers(ZerosLike, OnesLike, repeatable=True)
-def like(n: Node, b: Builder) -> dict[str, Expr]:
+def like(n: Node, b: Builder) -> Expr:
     """Filled in the shape of x."""
     x, value = n.moved("x"), 1 if n.op is OnesLike else 0
     known = [size for size in x.shape or () if isinstance(size, int)]
     sizes = b.ints(*known) if x.shape is not None and len(known) == len(x.shape) else x.sizes()
-    return {"y": full(sizes, value, x.dtype)}
+    return full(sizes, value, x.dtype)
 
 
 class Empty(RawOp, shape="R"):
@@ -71,9 +71,9 @@ class Empty(RawOp, shape="R"):
 
 
 @lowers(Empty, repeatable=True)
-def empty(n: Node, _: Builder) -> dict[str, Expr]:
+def empty(n: Node, _: Builder) -> Expr:
     """Zeros, whether they are asked for or not."""
-    return {"output": full(n.shape, 0, n.call.attributes["dtype"])}
+    return full(n.shape, 0, n.call.attributes["dtype"])
 
 
 class BroadcastTo(RawOp, shape="R"):
@@ -81,9 +81,9 @@ class BroadcastTo(RawOp, shape="R"):
 
 
 @lowers(BroadcastTo, repeatable=True)
-def broadcast_to(n: Node, _: Builder) -> dict[str, Expr]:
+def broadcast_to(n: Node, _: Builder) -> Expr:
     """An Expand."""
-    return {"output": expanded(n.moved("input"), n.shape)}
+    return expanded(n.moved("input"), n.shape)
 
 
 class BroadcastArgs(RawOp, s0="P", s1="Q"):
@@ -91,11 +91,11 @@ class BroadcastArgs(RawOp, s0="P", s1="Q"):
 
 
 @lowers(BroadcastArgs)
-def broadcast_args(n: Node, b: Builder) -> dict[str, Expr]:
+def broadcast_args(n: Node, b: Builder) -> Expr:
     """Ones in front of the shorter shape; then of two sizes the one that is not 1."""
     known = broadcast(n.s0.entries, n.s1.entries)
     if known is not None and all(isinstance(size, int) for size in known):
-        return {"r0": b.constant(list(known), n.s0.dtype)}
+        return b.constant(list(known), n.s0.dtype)
     shapes = [wide(n.s0), wide(n.s1)]
     lengths = [shape.sizes() for shape in shapes]
     rank = lengths[0].maximum(lengths[1])
@@ -103,7 +103,7 @@ def broadcast_args(n: Node, b: Builder) -> dict[str, Expr]:
     for shape, length in zip(shapes, lengths, strict=True):
         ones = b.fill(1, rank - length, INT64)
         padded.append(concat([ones, shape], 0))
-    return {"r0": b.where(padded[0].equals(1), padded[1], padded[0])}
+    return b.where(padded[0].equals(1), padded[1], padded[0])
 
 
 class Range(RawOp, start="", limit="", delta=""):
@@ -117,6 +117,6 @@ class Range(RawOp, start="", limit="", delta=""):
 
 
 @lowers(Range, repeatable=True)
-def range_(n: Node, b: Builder) -> dict[str, Expr]:
+def range_(n: Node, b: Builder) -> Expr:
     """A Range."""
-    return {"output": b.op(std.Range, *[computed(n.moved(name)) for name in ("start", "limit", "delta")])}
+    return b.op(std.Range, *[computed(n.moved(name)) for name in ("start", "limit", "delta")])

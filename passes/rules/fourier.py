@@ -68,12 +68,12 @@ class IFFT3D(FFT3D):
 
 
 @lowers(FFT, IFFT, FFT2D, IFFT2D, FFT3D, IFFT3D, repeatable=True)
-def transform(n: Node, b: Builder) -> dict[str, Expr]:
+def transform(n: Node, b: Builder) -> Expr:
     """Axis by axis."""
     x = parts_of(n.input)
     for axis in _axes(n, b):
         x = transformed(x, axis, inverse=n.op.inverse)
-    return {"output": of_parts(x)}
+    return of_parts(x)
 
 
 class RealTransform(Transform, abstract=True):
@@ -107,13 +107,13 @@ class RFFT3D(RealTransform):
 
 
 @lowers(RFFT, RFFT2D, RFFT3D, repeatable=True)
-def real_transform(n: Node, b: Builder) -> dict[str, Expr]:
+def real_transform(n: Node, b: Builder) -> Expr:
     """Of real numbers along the last axis, then of complex ones along the others."""
     x, (*axes, last), lengths = n.input.unsqueeze(-1), _axes(n, b), _lengths(n)
     x = transformed(x, last, lengths[-1], onesided=True)
     for axis, length in zip(axes, lengths, strict=False):
         x = transformed(x, axis, length)
-    return {"output": of_parts(x)}
+    return of_parts(x)
 
 
 class _InverseRealTransform(RealTransform, abstract=True):
@@ -139,12 +139,12 @@ class IRFFT3D(_InverseRealTransform):
 
 
 @lowers(IRFFT, IRFFT2D, IRFFT3D, repeatable=True)
-def inverse_real_transform(n: Node, b: Builder) -> dict[str, Expr]:
+def inverse_real_transform(n: Node, b: Builder) -> Expr:
     """The other axes first."""
     x, (*axes, last), lengths = parts_of(n.input), _axes(n, b), _lengths(n)
     for axis, length in zip(axes, lengths, strict=False):
         x = transformed(x, axis, length, inverse=True)
-    return {"output": transformed(x, last, lengths[-1], inverse=True, onesided=True).squeeze(-1)}
+    return transformed(x, last, lengths[-1], inverse=True, onesided=True).squeeze(-1)
 
 
 def _axes(n: Node, b: Builder) -> list[int]:

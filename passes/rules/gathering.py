@@ -42,9 +42,9 @@ class Gather(RawOp):
 
 
 @lowers(Gather, repeatable=True)
-def gather(n: Node, _: Builder) -> dict[str, Expr]:
+def gather(n: Node, _: Builder) -> Expr:
     """A Gather of rows."""
-    return {"output": n.moved("params").take(_indices(n))}
+    return n.moved("params").take(_indices(n))
 
 
 class GatherV2(RawOp):
@@ -76,12 +76,12 @@ class GatherV2(RawOp):
 
 
 @lowers(GatherV2, repeatable=True)
-def gather_v2(n: Node, b: Builder) -> dict[str, Expr]:
+def gather_v2(n: Node, b: Builder) -> Expr:
     """A Gather; axes that belong together are a GatherND's, for which the axis comes right behind them."""
     x = n.moved("params")
     along = int(n.fixed("axis").reshape(-1)[0])
     if not n.batch_dims:
-        return {"output": x.take(_indices(n), axis=along)}
+        return x.take(_indices(n), axis=along)
     rank, ranks = rank_of(n, "params", x), rank_of(n, "indices", n.indices)
     axis, batch = n.op.places(n.call)
     order = [*range(batch), axis, *(other for other in range(batch, rank) if other != axis)]
@@ -90,7 +90,7 @@ def gather_v2(n: Node, b: Builder) -> dict[str, Expr]:
     # [batch, indices, before the axis, behind it] -> [batch, before the axis, indices, behind it].
     new, before = ranks - batch, axis - batch
     back = [*range(batch), *range(ranks, ranks + before), *range(batch, ranks), *range(ranks + before, rank + new - 1)]
-    return {"output": permuted(found, back)}
+    return permuted(found, back)
 
 
 class GatherNd(RawOp, indices="*S D", bad_indices_policy=("", "DEFAULT", "ERROR")):
@@ -105,13 +105,13 @@ class GatherNd(RawOp, indices="*S D", bad_indices_policy=("", "DEFAULT", "ERROR"
 
 
 @lowers(GatherNd, repeatable=True)
-def gather_nd(n: Node, b: Builder) -> dict[str, Expr]:
+def gather_nd(n: Node, b: Builder) -> Expr:
     """A GatherND; places that name nothing mean all of the array."""
     x, indices = n.moved("params"), _places(n)
     if n.call.sizes.get("D") != 0:
-        return {"output": b.op(std.GatherND, x, indices)}
+        return b.op(std.GatherND, x, indices)
     leading = indices.sizes().slice(0, -1, axis=0)
-    return {"output": expanded(x, concat([leading, x.sizes()], 0))}
+    return expanded(x, concat([leading, x.sizes()], 0))
 
 
 class OneHot(RawOp, depth="", on_value="", off_value=""):
@@ -132,7 +132,7 @@ class OneHot(RawOp, depth="", on_value="", off_value=""):
 
 
 @lowers(OneHot, repeatable=True)
-def one_hot(n: Node, b: Builder) -> dict[str, Expr]:
+def one_hot(n: Node, b: Builder) -> Expr:
     """Each index compared with all places."""
     indices = wide(n.indices)
     places = up_to(b, wide(n.depth))
@@ -140,7 +140,7 @@ def one_hot(n: Node, b: Builder) -> dict[str, Expr]:
         behind = rank_of(n, "indices", indices) - n.op.place(n.call)
         places = places.unsqueeze(*range(1, behind + 1)) if behind else places
     hot = indices.unsqueeze(int(n.axis)).equals(places)
-    return {"output": b.where(hot, computed(n.moved("on_value")), computed(n.moved("off_value")))}
+    return b.where(hot, computed(n.moved("on_value")), computed(n.moved("off_value")))
 
 
 class InvertPermutation(RawOp, x="N"):
@@ -148,14 +148,14 @@ class InvertPermutation(RawOp, x="N"):
 
 
 @lowers(InvertPermutation, repeatable=True)
-def invert_permutation(n: Node, b: Builder) -> dict[str, Expr]:
+def invert_permutation(n: Node, b: Builder) -> Expr:
     """Known now where the permutation is, since an order of axes must be; else numbers written at their places."""
     known = n.constant("x")
     if known is not None and known.size <= _SMALL:
-        return {"y": b.constant(np.argsort(known), n.x.dtype)}
+        return b.constant(np.argsort(known), n.x.dtype)
     x = wide(n.x)
     numbers = up_to(b, x.size(0))
-    return {"y": b.op(std.ScatterND, x, from_front(x).unsqueeze(1), numbers)}
+    return b.op(std.ScatterND, x, from_front(x).unsqueeze(1), numbers)
 
 
 _SMALL = 64
@@ -182,9 +182,9 @@ class TensorScatterUpdate(_TensorScatter):
 
 
 @lowers(TensorScatterUpdate, repeatable=True)
-def tensor_scatter_update(n: Node, b: Builder) -> dict[str, Expr]:
+def tensor_scatter_update(n: Node, b: Builder) -> Expr:
     """A ScatterND."""
-    return {"output": b.op(std.ScatterND, n.moved("tensor"), _places(n), n.moved("updates"))}
+    return b.op(std.ScatterND, n.moved("tensor"), _places(n), n.moved("updates"))
 
 
 class TensorScatterAdd(_TensorScatter, T=NUMBERS):
@@ -196,11 +196,11 @@ class TensorScatterSub(TensorScatterAdd):
 
 
 @lowers(TensorScatterAdd, TensorScatterSub, repeatable=True)
-def tensor_scatter_add(n: Node, b: Builder) -> dict[str, Expr]:
+def tensor_scatter_add(n: Node, b: Builder) -> Expr:
     """A ScatterND that adds."""
     updates = computed(n.moved("updates"))
     updates = -updates if n.op is TensorScatterSub else updates
-    return {"output": added(n, b, "indices", computed(n.moved("tensor")), updates)}
+    return added(n, b, "indices", computed(n.moved("tensor")), updates)
 
 
 def added(n: Node, b: Builder, indices: str, tensor: Expr, updates: Expr) -> Expr:
@@ -221,13 +221,13 @@ class TensorScatterMin(TensorScatterMax):
 
 
 @lowers(TensorScatterMax, TensorScatterMin, repeatable=True)
-def tensor_scatter_extreme(n: Node, b: Builder) -> dict[str, Expr]:
+def tensor_scatter_extreme(n: Node, b: Builder) -> Expr:
     """A ScatterND that keeps the larger or smaller; before opset 18 as rows."""
     largest = n.op is TensorScatterMax
     tensor, updates = computed(n.moved("tensor")), computed(n.moved("updates"))
     name = "max" if largest else "min"
     if b.opset >= 18:
-        return {"output": b.op(std.ScatterND, tensor, _places(n), updates, reduction=name)}
+        return b.op(std.ScatterND, tensor, _places(n), updates, reduction=name)
     shape = tensor.sizes()
     values, places, segments = numbered_rows(n, "indices", updates, shape, before=18)
     depth = n.call.sizes["D"]
@@ -235,4 +235,4 @@ def tensor_scatter_extreme(n: Node, b: Builder) -> dict[str, Expr]:
     extreme = extreme_rows(n, "updates", values, places, segments, std.ReduceMax if largest else std.ReduceMin)
     rows = flatten_rows(tensor, depth)
     changed = rows.maximum(extreme) if largest else rows.minimum(extreme)
-    return {"output": reshape_to(changed, shape)}
+    return reshape_to(changed, shape)

@@ -15,9 +15,9 @@ class ReluGrad(RawOp, gradients="*S", features="*S", T=FLOATS):
 
 
 @lowers(ReluGrad)
-def relu_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def relu_grad(n: Node, b: Builder) -> Expr:
     """The gradient where the operand is positive; there an infinite gradient elsewhere must not become a NaN."""
-    return {"backprops": b.where(n.features > 0, n.gradients, 0)}
+    return b.where(n.features > 0, n.gradients, 0)
 
 
 class Relu6Grad(RawOp, gradients="*S", features="*S", T=FLOATS):
@@ -25,10 +25,10 @@ class Relu6Grad(RawOp, gradients="*S", features="*S", T=FLOATS):
 
 
 @lowers(Relu6Grad)
-def relu6_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def relu6_grad(n: Node, b: Builder) -> Expr:
     """The gradient where the operand lies between 0 and 6."""
     within = (n.features > 0) & (n.features < 6)
-    return {"backprops": b.where(within, n.gradients, 0)}
+    return b.where(within, n.gradients, 0)
 
 
 class LeakyReluGrad(RawOp, gradients="*S", features="*S"):
@@ -38,9 +38,9 @@ class LeakyReluGrad(RawOp, gradients="*S", features="*S"):
 
 
 @lowers(LeakyReluGrad)
-def leaky_relu_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def leaky_relu_grad(n: Node, b: Builder) -> Expr:
     """The gradient where the operand is positive, alpha times it elsewhere."""
-    return {"backprops": n.gradients * b.where(n.features > 0, n.features.like(1), n.alpha)}
+    return n.gradients * b.where(n.features > 0, n.features.like(1), n.alpha)
 
 
 class SoftplusGrad(RawOp, gradients="*S", features="*S"):
@@ -48,12 +48,12 @@ class SoftplusGrad(RawOp, gradients="*S", features="*S"):
 
 
 @lowers(SoftplusGrad)
-def softplus_grad(n: Node, _: Builder) -> dict[str, Expr]:
+def softplus_grad(n: Node, _: Builder) -> Expr:
     """The derivative of softplus is the logistic function.
 
     Written out: onnxruntime's Sigmoid is exact to an absolute 1e-8 only, which shows where the result is small.
     """
-    return {"backprops": n.gradients / (1 + (-n.features).exp())}
+    return n.gradients / (1 + (-n.features).exp())
 
 
 class SoftsignGrad(RawOp, gradients="*S", features="*S"):
@@ -61,10 +61,10 @@ class SoftsignGrad(RawOp, gradients="*S", features="*S"):
 
 
 @lowers(SoftsignGrad)
-def softsign_grad(n: Node, _: Builder) -> dict[str, Expr]:
+def softsign_grad(n: Node, _: Builder) -> Expr:
     """The gradient over (1 + |x|) squared."""
     scale = 1 + n.features.abs()
-    return {"backprops": n.gradients / scale / scale}
+    return n.gradients / scale / scale
 
 
 class EluGrad(RawOp, gradients="*S", outputs="*S"):
@@ -72,9 +72,9 @@ class EluGrad(RawOp, gradients="*S", outputs="*S"):
 
 
 @lowers(EluGrad)
-def elu_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def elu_grad(n: Node, b: Builder) -> Expr:
     """Where the result is negative it is exp(x) - 1, whose derivative is the result plus 1."""
-    return {"backprops": b.where(n.outputs < 0, n.gradients * (n.outputs + 1), n.gradients)}
+    return b.where(n.outputs < 0, n.gradients * (n.outputs + 1), n.gradients)
 
 
 class SeluGrad(RawOp, gradients="*S", outputs="*S"):
@@ -82,10 +82,10 @@ class SeluGrad(RawOp, gradients="*S", outputs="*S"):
 
 
 @lowers(SeluGrad)
-def selu_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def selu_grad(n: Node, b: Builder) -> Expr:
     """The same, scaled."""
     slope = b.where(n.outputs < 0, n.outputs + SELU_SCALE_ALPHA, SELU_SCALE)
-    return {"backprops": n.gradients * slope}
+    return n.gradients * slope
 
 
 class SigmoidGrad(RawOp, y="*S", dy="*S", T=FLOATS):
@@ -93,9 +93,9 @@ class SigmoidGrad(RawOp, y="*S", dy="*S", T=FLOATS):
 
 
 @lowers(SigmoidGrad)
-def sigmoid_grad(n: Node, _: Builder) -> dict[str, Expr]:
+def sigmoid_grad(n: Node, _: Builder) -> Expr:
     """The product dy y (1 - y)."""
-    return {"z": n.dy * n.y * (1 - n.y)}
+    return n.dy * n.y * (1 - n.y)
 
 
 class TanhGrad(RawOp, y="*S", dy="*S", T=FLOATS):
@@ -103,9 +103,9 @@ class TanhGrad(RawOp, y="*S", dy="*S", T=FLOATS):
 
 
 @lowers(TanhGrad)
-def tanh_grad(n: Node, _: Builder) -> dict[str, Expr]:
+def tanh_grad(n: Node, _: Builder) -> Expr:
     """The product dy (1 - y) (1 + y), which unlike 1 - y y does not cancel where y is close to 1."""
-    return {"z": n.dy * ((1 - n.y) * (1 + n.y))}
+    return n.dy * ((1 - n.y) * (1 + n.y))
 
 
 class SqrtGrad(RawOp, y="*S", dy="*S", T=FLOATS):
@@ -113,9 +113,9 @@ class SqrtGrad(RawOp, y="*S", dy="*S", T=FLOATS):
 
 
 @lowers(SqrtGrad)
-def sqrt_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def sqrt_grad(n: Node, b: Builder) -> Expr:
     """Half of dy over y."""
-    return {"z": _unless_zero(n, b, n.dy * 0.5 / n.y)}
+    return _unless_zero(n, b, n.dy * 0.5 / n.y)
 
 
 class RsqrtGrad(RawOp, y="*S", dy="*S", T=FLOATS):
@@ -123,9 +123,9 @@ class RsqrtGrad(RawOp, y="*S", dy="*S", T=FLOATS):
 
 
 @lowers(RsqrtGrad)
-def rsqrt_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def rsqrt_grad(n: Node, b: Builder) -> Expr:
     """-dy y^3 / 2."""
-    return {"z": _unless_zero(n, b, n.dy * (n.y * -0.5) * (n.y * n.y))}
+    return _unless_zero(n, b, n.dy * (n.y * -0.5) * (n.y * n.y))
 
 
 class ReciprocalGrad(RawOp, y="*S", dy="*S", T=FLOATS):
@@ -137,9 +137,9 @@ class InvGrad(RawOp, y="*S", dy="*S", T=FLOATS):
 
 
 @lowers(ReciprocalGrad, InvGrad)
-def reciprocal_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def reciprocal_grad(n: Node, b: Builder) -> Expr:
     """-dy y^2."""
-    return {"z": _unless_zero(n, b, -n.dy * n.y * n.y)}
+    return _unless_zero(n, b, -n.dy * n.y * n.y)
 
 
 def _unless_zero(n: Node, b: Builder, z: Expr) -> Expr:
@@ -152,9 +152,9 @@ class PreventGradient(RawOp):
 
 
 @lowers(PreventGradient)
-def prevent_gradient(n: Node, _: Builder) -> dict[str, Expr]:
+def prevent_gradient(n: Node, _: Builder) -> Expr:
     """The input."""
-    return {"output": n.input}
+    return n.input
 
 
 class BiasAddGrad(RawOp, T=COMPUTED):
@@ -172,15 +172,15 @@ class BiasAddGrad(RawOp, T=COMPUTED):
 
 
 @lowers(BiasAddGrad)
-def bias_add_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def bias_add_grad(n: Node, b: Builder) -> Expr:
     """The sum over all axes but that of the channels; with an open rank, over the two axes left when others merge."""
     gradient = n.out_backprop
     if gradient.shape is not None:
         rank = len(gradient.shape)
         channels = 1 if n.data_format == "NCHW" else rank - 1
-        return {"output": gradient.sum([axis for axis in range(rank) if axis != channels])}
+        return gradient.sum([axis for axis in range(rank) if axis != channels])
     if n.data_format == "NCHW":
         # 0 keeps the batch and the channels.
-        return {"output": gradient.reshape(0, 0, -1).sum([0, 2])}
+        return gradient.reshape(0, 0, -1).sum([0, 2])
     sizes = b.sizes([-1, gradient.size(-1)])
-    return {"output": b.op(std.Reshape, gradient, sizes).sum(0)}
+    return b.op(std.Reshape, gradient, sizes).sum(0)

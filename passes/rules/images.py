@@ -91,10 +91,10 @@ class ResizeBicubic(Resizing):
 
 
 @lowers(ResizeBicubic, repeatable=True)
-def resize_bicubic(n: Node, _: Builder) -> dict[str, Expr]:
+def resize_bicubic(n: Node, _: Builder) -> Expr:
     """Interpolated in float32."""
     size = wide(n.operand("size"))
-    return {"resized_images": _bicubic(n, n.images.cast(_FLOAT), [_entry(size, at) for at in (0, 1)])}
+    return _bicubic(n, n.images.cast(_FLOAT), [_entry(size, at) for at in (0, 1)])
 
 
 def _made(n: Node, b: Builder) -> list[Expr]:
@@ -106,12 +106,10 @@ class ResizeBicubicGrad(Resizing):
 
 
 @lowers(ResizeBicubicGrad, repeatable=True)
-def resize_bicubic_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def resize_bicubic_grad(n: Node, b: Builder) -> Expr:
     """Each pixel's gradient, shared out among those that it was interpolated from."""
     image = n.original_image.cast(_FLOAT)
-    return {
-        "output": pullback(b, [_bicubic(n, image, _made(n, b))], [image], [n.grads])[0].cast(n.original_image.dtype)
-    }
+    return pullback(b, [_bicubic(n, image, _made(n, b))], [image], [n.grads])[0].cast(n.original_image.dtype)
 
 
 class ResizeArea(Resizing, align_corners=(False,)):
@@ -123,7 +121,7 @@ class ResizeArea(Resizing, align_corners=(False,)):
 
 
 @lowers(ResizeArea, repeatable=True)
-def resize_area(n: Node, b: Builder) -> dict[str, Expr]:
+def resize_area(n: Node, b: Builder) -> Expr:
     """Pixels weighed by how much of them lies in the area."""
     images, weights = n.images.cast(_FLOAT), []
     for axis in (1, 2):
@@ -132,7 +130,7 @@ def resize_area(n: Node, b: Builder) -> dict[str, Expr]:
         start, pixel = _numbers(made, images).unsqueeze(1), _numbers(size, images)
         covered = ((start + 1.0) * scale).minimum(pixel + 1.0) - (start * scale).maximum(pixel)
         weights.append(covered.maximum(0.0) / scale)
-    return {"resized_images": _sampled(images, *weights)}
+    return _sampled(images, *weights)
 
 
 def _sinc(radius: float) -> Callable[[Expr], Expr]:
@@ -217,10 +215,10 @@ class ScaleAndTranslate(
 
 
 @lowers(ScaleAndTranslate, repeatable=True)
-def scale_and_translate(n: Node, b: Builder) -> dict[str, Expr]:
+def scale_and_translate(n: Node, b: Builder) -> Expr:
     """Weighed in float32."""
     size = wide(n.operand("size"))
-    return {"resized_images": _weighed(n, b, n.images.cast(_FLOAT), [_entry(size, at) for at in (0, 1)])}
+    return _weighed(n, b, n.images.cast(_FLOAT), [_entry(size, at) for at in (0, 1)])
 
 
 class ScaleAndTranslateGrad(
@@ -235,10 +233,10 @@ class ScaleAndTranslateGrad(
 
 
 @lowers(ScaleAndTranslateGrad, repeatable=True)
-def scale_and_translate_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def scale_and_translate_grad(n: Node, b: Builder) -> Expr:
     """By the same weights the other way."""
     image = n.original_image
-    return {"output": pullback(b, [_weighed(n, b, image, _made(n, b))], [image], [n.grads])[0]}
+    return pullback(b, [_weighed(n, b, image, _made(n, b))], [image], [n.grads])[0]
 
 
 def _windows(image: Expr, at: int, axis: SpatialAxis) -> Expr:
@@ -287,7 +285,7 @@ class ExtractVolumePatches(_Patches, input="N D H W C"):
 
 
 @lowers(ExtractImagePatches, ExtractVolumePatches, repeatable=True)
-def extract_patches(n: Node, b: Builder) -> dict[str, Expr]:
+def extract_patches(n: Node, b: Builder) -> Expr:
     """Windows along one axis after the other, then all windows, and behind them what they hold."""
     axes = n.op.axes(n.call.attributes)
     image, rank = computed(n.moved(n.op.inputs[0].name)), len(axes)
@@ -295,7 +293,7 @@ def extract_patches(n: Node, b: Builder) -> dict[str, Expr]:
         image = _windows(image, 1 + 2 * number, axis)
     image = image.transpose(0, *range(1, 2 * rank, 2), *range(2, 2 * rank + 1, 2), 2 * rank + 1)
     entries = b.sizes([image.size(2 * rank + 1)]) * math.prod(axis.kernel for axis in axes)
-    return {"patches": reshape_to(image, concat([b.sizes([image.size(at)]) for at in range(rank + 1)] + [entries], 0))}
+    return reshape_to(image, concat([b.sizes([image.size(at)]) for at in range(rank + 1)] + [entries], 0))
 
 
 def _within(n: Node, b: Builder, places: Expr, size: Expr) -> Expr:
@@ -346,7 +344,7 @@ class ImageProjectiveTransformV3(ImageProjectiveTransformV2, fill_value=""):
 
 
 @lowers(ImageProjectiveTransformV2, ImageProjectiveTransformV3, repeatable=True)
-def image_projective_transform(n: Node, b: Builder) -> dict[str, Expr]:
+def image_projective_transform(n: Node, b: Builder) -> Expr:
     """Pixels by their numbers; the ones beyond the image are one behind the last."""
     images = computed(n.moved("images"))
     images = images if images.dtype.is_floating_point() else images.cast(ir.DataType.DOUBLE)
@@ -392,7 +390,7 @@ def image_projective_transform(n: Node, b: Builder) -> dict[str, Expr]:
         )
         made_image = share(bottom - down) * above + share(down - top) * below
         made_image = b.where(gone.unsqueeze(3), fill, made_image)
-    return {"transformed_images": made_image.cast(n.moved("images").dtype)}
+    return made_image.cast(n.moved("images").dtype)
 
 
 def _rounded(x: Expr) -> Expr:
@@ -434,9 +432,9 @@ class RGBToHSV(RawOp, images="*S 3"):
 
 
 @lowers(RGBToHSV, repeatable=True)
-def rgb_to_hsv(n: Node, _: Builder) -> dict[str, Expr]:
+def rgb_to_hsv(n: Node, _: Builder) -> Expr:
     """By the largest of the three colours."""
-    return {"output": concat(_hue(widened(n.images)), -1)}
+    return concat(_hue(widened(n.images)), -1)
 
 
 class HSVToRGB(RawOp, images="*S 3"):
@@ -444,9 +442,9 @@ class HSVToRGB(RawOp, images="*S 3"):
 
 
 @lowers(HSVToRGB, repeatable=True)
-def hsv_to_rgb(n: Node, _: Builder) -> dict[str, Expr]:
+def hsv_to_rgb(n: Node, _: Builder) -> Expr:
     """Each colour by the distance of its hue."""
-    return {"output": _coloured(*_channels(widened(n.images)))}
+    return _coloured(*_channels(widened(n.images)))
 
 
 class AdjustHue(RawOp, images="*S 3", delta=""):
@@ -454,11 +452,11 @@ class AdjustHue(RawOp, images="*S 3", delta=""):
 
 
 @lowers(AdjustHue, repeatable=True)
-def adjust_hue(n: Node, _: Builder) -> dict[str, Expr]:
+def adjust_hue(n: Node, _: Builder) -> Expr:
     """Turned, and back to less than once round."""
     hue, saturation, value = _hue(n.images)
     turned = hue + n.delta
-    return {"output": _coloured(turned - turned.floor(), saturation, value)}
+    return _coloured(turned - turned.floor(), saturation, value)
 
 
 class AdjustSaturation(RawOp, images="*S 3", scale=""):
@@ -466,10 +464,10 @@ class AdjustSaturation(RawOp, images="*S 3", scale=""):
 
 
 @lowers(AdjustSaturation, repeatable=True)
-def adjust_saturation(n: Node, _: Builder) -> dict[str, Expr]:
+def adjust_saturation(n: Node, _: Builder) -> Expr:
     """Within 0 and 1."""
     hue, saturation, value = _hue(n.images)
-    return {"output": _coloured(hue, (saturation * n.operand("scale")).maximum(0.0).minimum(1.0), value)}
+    return _coloured(hue, (saturation * n.operand("scale")).maximum(0.0).minimum(1.0), value)
 
 
 class AdjustContrastv2(RawOp, images="*S H W C", contrast_factor=""):
@@ -477,10 +475,10 @@ class AdjustContrastv2(RawOp, images="*S H W C", contrast_factor=""):
 
 
 @lowers(AdjustContrastv2, repeatable=True)
-def adjust_contrast(n: Node, _: Builder) -> dict[str, Expr]:
+def adjust_contrast(n: Node, _: Builder) -> Expr:
     """By the mean over rows and columns."""
     mean = n.images.reduce(std.ReduceMean, (-3, -2))
-    return {"output": (n.images - mean) * n.contrast_factor + mean}
+    return (n.images - mean) * n.contrast_factor + mean
 
 
 FILL_MODES = ("CONSTANT", "REFLECT", "WRAP", "NEAREST")

@@ -36,7 +36,7 @@ class BroadcastGradientArgs(RawOp, s0="P", s1="Q"):
 
 
 @lowers(BroadcastGradientArgs)
-def broadcast_gradient_args(n: Node, b: Builder) -> dict[str, Expr]:
+def broadcast_gradient_args(n: Node, b: Builder) -> list[Expr]:
     """Axes at which an operand has size 1 or none at all; nothing when the shapes are equal."""
     known = [n.s0.entries, n.s1.entries]
     if None not in known:
@@ -47,7 +47,7 @@ def broadcast_gradient_args(n: Node, b: Builder) -> dict[str, Expr]:
         both = [isinstance(a, int) and isinstance(c, int) for a, c in zip(*padded, strict=True)]
         if all(a == c or 1 in (a, c) or sure for a, c, sure in zip(*padded, both, strict=True)):
             axes = [[axis for axis, size in enumerate(sizes) if size == 1 and first != second] for sizes in padded]
-            return {"r0": b.ints(*axes[0]), "r1": b.ints(*axes[1])}
+            return [b.ints(*axes[0]), b.ints(*axes[1])]
     shapes = [n.s0.cast(INT64), n.s1.cast(INT64)]
     lengths = [shape.sizes() for shape in shapes]
     rank_ = lengths[0].maximum(lengths[1])
@@ -59,7 +59,7 @@ def broadcast_gradient_args(n: Node, b: Builder) -> dict[str, Expr]:
     for shape in padded_:
         chosen = shape.equals(1) & unequal
         found.append(b.op(std.NonZero, chosen).reshape(-1))
-    return {"r0": found[0], "r1": found[1]}
+    return [found[0], found[1]]
 
 
 def _ones(length: Expr) -> Expr:
@@ -76,9 +76,9 @@ class ShapeN(RawOp):
 
 
 @lowers(ShapeN)
-def shape_n(n: Node, _: Builder) -> dict[str, list[Expr]]:
+def shape_n(n: Node, _: Builder) -> list[Expr]:
     """A Shape for each operand."""
-    return {"output": [operand.sizes() for operand in n.variadic("input")]}
+    return [operand.sizes() for operand in n.variadic("input")]
 
 
 class ConcatOffset(RawOp, concat_dim=""):
@@ -91,7 +91,7 @@ class ConcatOffset(RawOp, concat_dim=""):
 
 
 @lowers(ConcatOffset)
-def concat_offset(n: Node, b: Builder) -> dict[str, list[Expr]]:
+def concat_offset(n: Node, b: Builder) -> list[Expr]:
     """Along the axis the sizes of the operands before, elsewhere 0."""
     shapes = n.variadic("shape")
     known, place = [shape.entries for shape in shapes], n.concat_dim.entries
@@ -101,7 +101,7 @@ def concat_offset(n: Node, b: Builder) -> dict[str, list[Expr]]:
             starts = [sum(size for size in along[:count] if isinstance(size, int)) for count in range(len(along))]
             rows = np.zeros((len(along), len(known[0] or ())), np.int64)
             rows[:, place[0]] = starts
-            return {"offset": [b.constant(row, shapes[0].dtype) for row in rows]}
+            return [b.constant(row, shapes[0].dtype) for row in rows]
     length = shapes[0].sizes()
     axis = n.concat_dim.cast(INT64).reshape(1)
     axis = b.where(axis < 0, axis + length, axis)
@@ -110,7 +110,7 @@ def concat_offset(n: Node, b: Builder) -> dict[str, list[Expr]]:
     offsets = [shapes[0] - shapes[0]]
     for shape in shapes[:-1]:
         offsets.append(offsets[-1] + shape * mask)
-    return {"offset": offsets}
+    return offsets
 
 
 class DynamicStitch(RawOp):
@@ -141,7 +141,7 @@ class ParallelDynamicStitch(DynamicStitch):
 
 
 @lowers(DynamicStitch, ParallelDynamicStitch)
-def dynamic_stitch(n: Node, b: Builder) -> dict[str, Expr]:
+def dynamic_stitch(n: Node, b: Builder) -> Expr:
     """Finds for each row of the result the last operand row with its index, and gathers; row 0 holds zeros for gaps.
 
     Not a scatter: ONNX leaves open which of several equal indices wins there.
@@ -164,7 +164,7 @@ def dynamic_stitch(n: Node, b: Builder) -> dict[str, Expr]:
     positions = up_to(b, b.op(std.Size, keys))
     match = targets.unsqueeze(1).equals(keys.unsqueeze(0)).cast(INT64)
     last = _reduce_max(match * positions, 1)
-    return {"merged": concat([zero_row, values], 0).take(last)}
+    return concat([zero_row, values], 0).take(last)
 
 
 def _reduce_max(x: Expr, axis: int) -> Expr:
@@ -186,7 +186,7 @@ class MirrorPadGrad(RawOp, paddings="R 2", T=FLOATS):
 
 
 @lowers(MirrorPadGrad)
-def mirror_pad_grad(n: Node, _: Builder) -> dict[str, Expr]:
+def mirror_pad_grad(n: Node, _: Builder) -> Expr:
     """Axis by axis: the padding of either side is cut off, turned round, and added to the part that it mirrors."""
     gradient = n.input
     rank = rank_of(n, "input", gradient)
@@ -202,7 +202,7 @@ def mirror_pad_grad(n: Node, _: Builder) -> dict[str, Expr]:
         if isinstance(before, int) and isinstance(after, int) and before == after == 0:
             continue
         gradient = _unfold(gradient, axis, before, after, shift)
-    return {"output": gradient}
+    return gradient
 
 
 def _unfold(gradient: Expr, axis: int, before: Size, after: Size, shift: int) -> Expr:

@@ -71,9 +71,9 @@ class Concat(ConcatV2):
 
 
 @lowers(ConcatV2, Concat, repeatable=True)
-def concat_(n: Node, _: Builder) -> dict[str, Expr]:
+def concat_(n: Node, _: Builder) -> Expr:
     """A Concat."""
-    return {"output": concat(n.all_moved("values"), _axis(n, n.op.along))}
+    return concat(n.all_moved("values"), _axis(n, n.op.along))
 
 
 class Pack(_Joined):
@@ -88,10 +88,10 @@ class Pack(_Joined):
 
 
 @lowers(Pack, repeatable=True)
-def pack(n: Node, _: Builder) -> dict[str, Expr]:
+def pack(n: Node, _: Builder) -> Expr:
     """A new axis for each, along which they are joined."""
     axis = int(n.axis)
-    return {"output": concat([value.unsqueeze(axis) for value in n.all_moved("values")], axis)}
+    return concat([value.unsqueeze(axis) for value in n.all_moved("values")], axis)
 
 
 class Split(RawOp):
@@ -117,10 +117,10 @@ class Split(RawOp):
 
 
 @lowers(Split, repeatable=True)
-def split(n: Node, _: Builder) -> dict[str, list[Expr]]:
+def split(n: Node, _: Builder) -> list[Expr]:
     """Equal parts."""
     x, count = n.moved("value"), int(n.num_split)
-    return {"output": [x] if count == 1 else x.split(count, axis=_axis(n, "axis"))}
+    return [x] if count == 1 else x.split(count, axis=_axis(n, "axis"))
 
 
 class SplitV(Split, size_splits="N"):
@@ -138,7 +138,7 @@ class SplitV(Split, size_splits="N"):
 
 
 @lowers(SplitV, repeatable=True)
-def split_v(n: Node, b: Builder) -> dict[str, list[Expr]]:
+def split_v(n: Node, b: Builder) -> list[Expr]:
     """Parts of the given sizes; what is left over is known at run time, where it is."""
     x, axis = n.moved("value"), _axis(n, "axis")
     given = wide(n.size_splits)
@@ -155,7 +155,7 @@ def split_v(n: Node, b: Builder) -> dict[str, list[Expr]]:
                 others = others if isinstance(size, int) and size == -1 else size + others
             sizes[known.index(-1)] = x.size(axis) - others
         vector = b.sizes(sizes)
-    return {"output": b.ops(std.Split, x, vector, outputs=int(n.num_split), axis=axis)}
+    return b.ops(std.Split, x, vector, outputs=int(n.num_split), axis=axis)
 
 
 class Unpack(RawOp):
@@ -173,11 +173,10 @@ class Unpack(RawOp):
 
 
 @lowers(Unpack, repeatable=True)
-def unpack(n: Node, _: Builder) -> dict[str, list[Expr]]:
+def unpack(n: Node, _: Builder) -> list[Expr]:
     """A Gather for each."""
     x = n.moved("value")
-    numbers = range(int(n.num))
-    return {"output": [x.take(i, axis=int(n.axis)) for i in numbers]}
+    return [x.take(i, axis=int(n.axis)) for i in range(int(n.num))]
 
 
 class DynamicPartition(RawOp):
@@ -192,7 +191,7 @@ class DynamicPartition(RawOp):
 
 
 @lowers(DynamicPartition, repeatable=True)
-def dynamic_partition(n: Node, b: Builder) -> dict[str, list[Expr]]:
+def dynamic_partition(n: Node, b: Builder) -> list[Expr]:
     """The rows at the places where each number stands."""
     rank = rank_of(n, "partitions", n.partitions)
     rows = flatten_rows(n.moved("data"), rank)
@@ -202,4 +201,4 @@ def dynamic_partition(n: Node, b: Builder) -> dict[str, list[Expr]]:
     for part in range(int(n.num_partitions)):
         places = b.op(std.NonZero, groups.equals(part)).reshape(-1)
         found.append(rows.take(places))
-    return {"outputs": found}
+    return found

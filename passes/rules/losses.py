@@ -51,7 +51,7 @@ class SoftmaxCrossEntropyWithLogits(RawOp):
 
 
 @lowers(SoftmaxCrossEntropyWithLogits)
-def softmax_cross_entropy(n: Node, _: Builder) -> dict[str, Expr]:
+def softmax_cross_entropy(n: Node, _: Builder) -> list[Expr]:
     """With shifted logits s: sum(labels (log sum exp s - s)), and exp s / sum exp s - labels."""
     logits = n.features
     if not _same_shape(logits, n.labels):
@@ -60,10 +60,10 @@ def softmax_cross_entropy(n: Node, _: Builder) -> dict[str, Expr]:
     shifted = _shifted(logits)
     exponentials = shifted.exp()
     total = exponentials.sum(1, keepdims=True)
-    return {
-        "loss": (n.labels * (total.log() - shifted)).sum(1),
-        "backprop": exponentials / total - n.labels,
-    }
+    return [
+        (n.labels * (total.log() - shifted)).sum(1),
+        exponentials / total - n.labels,
+    ]
 
 
 def _same_shape(a: Expr, b: Expr) -> bool:
@@ -86,7 +86,7 @@ class SparseSoftmaxCrossEntropyWithLogits(RawOp, features="B C", labels="B"):
 
 
 @lowers(SparseSoftmaxCrossEntropyWithLogits)
-def sparse_softmax_cross_entropy(n: Node, b: Builder) -> dict[str, Expr]:
+def sparse_softmax_cross_entropy(n: Node, b: Builder) -> list[Expr]:
     """The same with one class number per row; one that is no class fails, as in TensorFlow's CPU kernel."""
     classes = n.size("C")
     label = within(from_front(_row_by_row(n, b)), classes).unsqueeze(1)
@@ -95,7 +95,7 @@ def sparse_softmax_cross_entropy(n: Node, b: Builder) -> dict[str, Expr]:
     exponentials = shifted.exp()
     total = exponentials.sum(1, keepdims=True)
     picked = b.where(hot, shifted, 0).sum(1, keepdims=True)
-    return {
-        "loss": (total.log() - picked).squeeze(1),
-        "backprop": exponentials / total - hot.cast(shifted.dtype),
-    }
+    return [
+        (total.log() - picked).squeeze(1),
+        exponentials / total - hot.cast(shifted.dtype),
+    ]

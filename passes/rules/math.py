@@ -315,9 +315,9 @@ class DebugIdentityV3(RawOp):
     DebugIdentityV3,
     repeatable=True,
 )
-def handed_on(n: Node, _: Builder) -> dict[str, Expr]:
+def handed_on(n: Node, _: Builder) -> Expr:
     """The input."""
-    return {"output": n.input}
+    return n.input
 
 
 class CheckNumerics(RawOp):
@@ -329,9 +329,9 @@ class CheckNumericsV2(RawOp):
 
 
 @lowers(CheckNumerics, CheckNumericsV2, repeatable=True)
-def check_numerics(n: Node, _: Builder) -> dict[str, Expr]:
+def check_numerics(n: Node, _: Builder) -> Expr:
     """The input: a graph of standard operators raises no errors."""
-    return {"output": n.tensor}
+    return n.tensor
 
 
 class IdentityN(RawOp):
@@ -339,9 +339,9 @@ class IdentityN(RawOp):
 
 
 @lowers(IdentityN, repeatable=True)
-def identity_n(n: Node, _: Builder) -> dict[str, list[Expr]]:
+def identity_n(n: Node, _: Builder) -> list[Expr]:
     """The inputs."""
-    return {"output": n.variadic("input")}
+    return n.variadic("input")
 
 
 class LeakyRelu(RawOp):
@@ -351,9 +351,9 @@ class LeakyRelu(RawOp):
 
 
 @lowers(LeakyRelu, repeatable=True)
-def leaky_relu(n: Node, b: Builder) -> dict[str, Expr]:
+def leaky_relu(n: Node, b: Builder) -> Expr:
     """A choice by the sign; NaN stays NaN on either side."""
-    return {"activations": n.features * b.where(n.features > 0, n.features.like(1), n.alpha)}
+    return n.features * b.where(n.features > 0, n.features.like(1), n.alpha)
 
 
 class Cast(RawOp):
@@ -364,7 +364,7 @@ class Cast(RawOp):
 
 
 @lowers(Cast, repeatable=True)
-def cast(n: Node, _: Builder) -> dict[str, Expr]:
+def cast(n: Node, _: Builder) -> Expr:
     """A Cast; truth is what is not 0."""
     source, target = n.call.types["SrcT"], n.DstT
     narrows = source is not None and source.is_floating_point() and target.bitwidth < source.bitwidth
@@ -372,4 +372,4 @@ def cast(n: Node, _: Builder) -> dict[str, Expr]:
         raise n.unsupported("attribute Truncate", "rounding to the nearest (ONNX's Cast does no other)", "truncation")
     if is_complex(source) and target == ir.DataType.BOOL:
         raise n.unsupported("attribute DstT", "numbers, since x is of complex ones", "bool")
-    return {"y": n.x.cast(target)}
+    return n.x.cast(target)

@@ -88,12 +88,12 @@ class BatchMatrixDiag(RawOp, diagonal="*S N"):
 
 
 @lowers(MatrixDiag, BatchMatrixDiag, repeatable=True)
-def matrix_diag(n: Node, b: Builder) -> dict[str, Expr]:
+def matrix_diag(n: Node, b: Builder) -> Expr:
     """The diagonal where row and column are the same."""
     x = computed(n.moved("diagonal"))
     numbers = up_to(b, x.size(-1))
     same = numbers.unsqueeze(1).equals(numbers)
-    return {"output": b.where(same, x.unsqueeze(-1), 0)}
+    return b.where(same, x.unsqueeze(-1), 0)
 
 
 def _diagonals(call: Call) -> tuple[int, int] | None:
@@ -143,7 +143,7 @@ class MatrixDiagV3(MatrixDiagV2):
 
 
 @lowers(MatrixDiagV2, MatrixDiagV3, repeatable=True)
-def matrix_diag_v2(n: Node, b: Builder) -> dict[str, Expr]:
+def matrix_diag_v2(n: Node, b: Builder) -> Expr:
     """The diagonals in their places, the padding elsewhere."""
     x = computed(n.moved("diagonal"))
     if x.shape is None:
@@ -157,7 +157,7 @@ def matrix_diag_v2(n: Node, b: Builder) -> dict[str, Expr]:
         sizes = [size if size != -1 else smallest for size, smallest in zip(given, least, strict=True)]
     band = dataclasses.replace(band, rows=sizes[0], columns=sizes[1])
     values, inside = band.spread(x)
-    return {"output": b.where(inside, values, computed(n.moved("padding_value")).reshape())}
+    return b.where(inside, values, computed(n.moved("padding_value")).reshape())
 
 
 def _smaller(first: Dim, second: Dim) -> Dim:
@@ -203,13 +203,13 @@ class MatrixSetDiagV3(MatrixSetDiagV2):
 
 
 @lowers(MatrixSetDiag, BatchMatrixSetDiag, MatrixSetDiagV2, MatrixSetDiagV3, repeatable=True)
-def matrix_set_diag(n: Node, b: Builder) -> dict[str, Expr]:
+def matrix_set_diag(n: Node, b: Builder) -> Expr:
     """The diagonals in their places, the input elsewhere."""
     x = computed(n.moved("input"))
     if x.shape is None:
         raise n.unsupported("input", "a known rank", "an unknown one")
     values, inside = Band.of(n, x.size(-2), x.size(-1)).spread(computed(n.moved("diagonal")))
-    return {"output": b.set_shape(b.where(inside, values, x), x.shape)}
+    return b.set_shape(b.where(inside, values, x), x.shape)
 
 
 class MatrixDiagPart(RawOp, input="*S M N"):
@@ -241,7 +241,7 @@ class MatrixDiagPartV3(MatrixDiagPartV2):
 
 
 @lowers(MatrixDiagPart, BatchMatrixDiagPart, MatrixDiagPartV2, MatrixDiagPartV3, repeatable=True)
-def matrix_diag_part(n: Node, b: Builder) -> dict[str, Expr]:
+def matrix_diag_part(n: Node, b: Builder) -> Expr:
     """Each element of a diagonal looked up in its matrix, written as a row; the padding where there is none."""
     x = computed(n.moved("input"))
     if x.shape is None:
@@ -259,7 +259,7 @@ def matrix_diag_part(n: Node, b: Builder) -> dict[str, Expr]:
     found = _in_rows(x).take(number, axis=-1)
     if "padding_value" in n.call.operands and band.low != band.high:
         found = b.where(valid, found, computed(n.moved("padding_value")).reshape())
-    return {"diagonal": found}
+    return found
 
 
 class MatrixBandPart(RawOp, input="*S M N", num_lower="", num_upper=""):
@@ -271,7 +271,7 @@ class BatchMatrixBandPart(RawOp, input="*S M N", num_lower="", num_upper=""):
 
 
 @lowers(MatrixBandPart, BatchMatrixBandPart, repeatable=True)
-def matrix_band_part(n: Node, b: Builder) -> dict[str, Expr]:
+def matrix_band_part(n: Node, b: Builder) -> Expr:
     """Elements that are not farther from the diagonal than the numbers say."""
     x = computed(n.moved("input"))
     row, column = up_to(b, x.size(-2)).unsqueeze(1), up_to(b, x.size(-1))
@@ -280,7 +280,7 @@ def matrix_band_part(n: Node, b: Builder) -> dict[str, Expr]:
         most = getattr(n, name).cast(INT64)
         kept.append((most < 0) | (distance <= most))
     band = b.where(b.op(std.And, *kept), x, 0)
-    return {"band": band if x.shape is None else b.set_shape(band, x.shape)}
+    return band if x.shape is None else b.set_shape(band, x.shape)
 
 
 class Cross(RawOp, a="*S 3", b="*S 3"):
@@ -288,11 +288,11 @@ class Cross(RawOp, a="*S 3", b="*S 3"):
 
 
 @lowers(Cross, repeatable=True)
-def cross(n: Node, b: Builder) -> dict[str, Expr]:
+def cross(n: Node, b: Builder) -> Expr:
     """The products of each two other coordinates."""
     orders = b.ints(1, 2, 0), b.ints(2, 0, 1)
     a, c = ([computed(n.moved(name)).take(order, axis=-1) for order in orders] for name in ("a", "b"))
-    return {"product": a[0] * c[1] - a[1] * c[0]}
+    return a[0] * c[1] - a[1] * c[0]
 
 
 ALIGN = ("LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT")

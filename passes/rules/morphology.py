@@ -90,9 +90,9 @@ class Dilation2D(_Dilation, T=ORDERED):
 
 
 @lowers(Dilation2D, repeatable=True)
-def dilation(n: Node, b: Builder) -> dict[str, Expr]:
+def dilation(n: Node, b: Builder) -> Expr:
     """The largest of each window's sums."""
-    return {"output": _sums(n, b).reduce(std.ReduceMax, (2, 4), keepdims=False).cast(n.moved("input").dtype)}
+    return _sums(n, b).reduce(std.ReduceMax, (2, 4), keepdims=False).cast(n.moved("input").dtype)
 
 
 def _shared_out(n: Node, b: Builder) -> Expr:
@@ -114,9 +114,9 @@ class Dilation2DBackpropInput(_Dilation, T=FLOATS):
 
 
 @lowers(Dilation2DBackpropInput, repeatable=True)
-def dilation_backprop_input(n: Node, b: Builder) -> dict[str, Expr]:
+def dilation_backprop_input(n: Node, b: Builder) -> Expr:
     """What windows share out, added up at the elements that they meet."""
-    return {"in_backprop": pullback(b, [_windows(n, b, n.input)], [n.input], [_shared_out(n, b)])[0]}
+    return pullback(b, [_windows(n, b, n.input)], [n.input], [_shared_out(n, b)])[0]
 
 
 class Dilation2DBackpropFilter(Dilation2DBackpropInput):
@@ -124,6 +124,6 @@ class Dilation2DBackpropFilter(Dilation2DBackpropInput):
 
 
 @lowers(Dilation2DBackpropFilter, repeatable=True)
-def dilation_backprop_filter(n: Node, b: Builder) -> dict[str, Expr]:
+def dilation_backprop_filter(n: Node, b: Builder) -> Expr:
     """What windows share out, added up at the filter's elements."""
-    return {"filter_backprop": _shared_out(n, b).sum((0, 1, 3))}
+    return _shared_out(n, b).sum((0, 1, 3))

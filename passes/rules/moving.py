@@ -45,12 +45,12 @@ class Tile(RawOp, multiples="R"):
 
 
 @lowers(Tile, repeatable=True)
-def tile(n: Node, b: Builder) -> dict[str, Expr]:
+def tile(n: Node, b: Builder) -> Expr:
     """A Tile, where anything is repeated."""
     x, factors = n.moved("input"), n.multiples.entries
     if x.shape == () or (factors is not None and all(factor == 1 for factor in factors)):
-        return {"output": x}
-    return {"output": b.op(std.Tile, movable(x), wide(n.multiples))}
+        return x
+    return b.op(std.Tile, movable(x), wide(n.multiples))
 
 
 def permuted(x: Expr, order: list[int]) -> Expr:
@@ -83,13 +83,13 @@ class ConjugateTranspose(Transpose):
 
 
 @lowers(Transpose, ConjugateTranspose, repeatable=True)
-def transpose(n: Node, b: Builder) -> dict[str, Expr]:
+def transpose(n: Node, b: Builder) -> Expr:
     """A Transpose; where the order is only known at run time, each element by its place in memory."""
     order, x = n.constant("perm"), n.moved("x")
     x = conjugate(x) if n.op is ConjugateTranspose and is_complex(x.dtype) else x
     if order is None:
-        return {"y": _permuted_at_run_time(n, b, movable(x))}
-    return {"y": permuted(x, [int(axis) % len(order) for axis in order])}
+        return _permuted_at_run_time(n, b, movable(x))
+    return permuted(x, [int(axis) % len(order) for axis in order])
 
 
 def _permuted_at_run_time(n: Node, b: Builder, x: Expr) -> Expr:
@@ -127,11 +127,11 @@ class PadV2(Pad, constant_values=""):
 
 
 @lowers(Pad, PadV2, repeatable=True)
-def pad(n: Node, b: Builder) -> dict[str, Expr]:
+def pad(n: Node, b: Builder) -> Expr:
     """A Pad; axes without padding keep their size."""
     x = computed(n.moved("input"))
     if x.shape == ():
-        return {"output": x}
+        return x
     paddings = wide(n.paddings)
     value = [computed(n.moved("constant_values"))] if n.op is PadV2 else []
     known = paddings.reshape(-1).entries
@@ -144,7 +144,7 @@ def pad(n: Node, b: Builder) -> dict[str, Expr]:
         kept = [before == after == 0 for before, after in zip(known[::2], known[1::2], strict=True)]
         sizes: list[Dim | None] = [size if keep else None for size, keep in zip(x.shape, kept, strict=True)]
         output = b.set_shape(output, sizes)
-    return {"output": output}
+    return output
 
 
 class MirrorPad(Pad):
@@ -152,7 +152,7 @@ class MirrorPad(Pad):
 
 
 @lowers(MirrorPad, repeatable=True)
-def mirror_pad(n: Node, _: Builder) -> dict[str, Expr]:
+def mirror_pad(n: Node, _: Builder) -> Expr:
     """Axis by axis: the elements at either end, turned round, before and after."""
     x = n.moved("input")
     rank = rank_of(n, "input", x)
@@ -167,7 +167,7 @@ def mirror_pad(n: Node, _: Builder) -> dict[str, Expr]:
         first = x.slice(shift, before + shift, axis=axis)
         last = x.slice(at_least(size - after - shift, 0), size - shift, axis=axis)
         x = concat([turned(first, [axis]), x, turned(last, [axis])], axis)
-    return {"output": x}
+    return x
 
 
 class ReverseV2(RawOp, axis="N"):
@@ -185,9 +185,9 @@ class ReverseV2(RawOp, axis="N"):
 
 
 @lowers(ReverseV2, repeatable=True)
-def reverse(n: Node, _: Builder) -> dict[str, Expr]:
+def reverse(n: Node, _: Builder) -> Expr:
     """A slice backwards along the axes."""
-    return {"output": turned(n.moved("tensor"), [int(axis) for axis in n.fixed("axis")])}
+    return turned(n.moved("tensor"), [int(axis) for axis in n.fixed("axis")])
 
 
 class ReverseSequence(RawOp, seq_lengths="B"):
@@ -210,7 +210,7 @@ class ReverseSequence(RawOp, seq_lengths="B"):
 
 
 @lowers(ReverseSequence, repeatable=True)
-def reverse_sequence(n: Node, b: Builder) -> dict[str, Expr]:
+def reverse_sequence(n: Node, b: Builder) -> Expr:
     """ONNX's, whose two axes must be the first ones."""
     x = movable(n.moved("input"))
     rank = rank_of(n, "input", x)
@@ -219,7 +219,7 @@ def reverse_sequence(n: Node, b: Builder) -> dict[str, Expr]:
     order = list(range(rank)) if {time, batch} == {0, 1} else order
     axes = {"time_axis": order.index(time), "batch_axis": order.index(batch)}
     turned_ = b.op(std.ReverseSequence, permuted(x, order), wide(n.seq_lengths), **axes)
-    return {"output": permuted(turned_, [order.index(axis) for axis in range(rank)])}
+    return permuted(turned_, [order.index(axis) for axis in range(rank)])
 
 
 class Roll(RawOp):
@@ -239,7 +239,7 @@ class Roll(RawOp):
 
 
 @lowers(Roll, repeatable=True)
-def roll(n: Node, b: Builder) -> dict[str, Expr]:
+def roll(n: Node, b: Builder) -> Expr:
     """The last elements along each axis before the first ones."""
     x = n.moved("input")
     shifts = entries(n.shift.reshape(-1))
@@ -254,4 +254,4 @@ def roll(n: Node, b: Builder) -> dict[str, Expr]:
         x = concat([x.slice(cut, size, axis=axis), x.slice(0, cut, axis=axis)], axis)
     if n.moved("input").shape is not None:
         x = b.set_shape(x, n.moved("input").shape or ())
-    return {"output": x}
+    return x

@@ -65,7 +65,7 @@ class BiasAdd(_Biased):
 
 
 @lowers(BiasAdd, repeatable=True)
-def bias_add(n: Node, _: Builder) -> dict[str, Expr]:
+def bias_add(n: Node, _: Builder) -> Expr:
     """A sum; axes behind the channels broadcast."""
     value, bias = widened(n.operand("value")), widened(n.bias)
     if n.data_format == "NCHW":
@@ -73,7 +73,7 @@ def bias_add(n: Node, _: Builder) -> dict[str, Expr]:
             raise n.unsupported("value", "a known rank where data_format is NCHW", "an unknown one")
         behind = range(1, len(value.shape) - 1)
         bias = bias.unsqueeze(*behind) if behind else bias
-    return {"output": value + bias}
+    return value + bias
 
 
 class _Axis:
@@ -145,9 +145,9 @@ class ResizeNearestNeighbor(Resizing):
 
 
 @lowers(ResizeNearestNeighbor, repeatable=True)
-def resize_nearest_neighbor(n: Node, b: Builder) -> dict[str, Expr]:
+def resize_nearest_neighbor(n: Node, b: Builder) -> Expr:
     """Chosen pixels."""
-    return {"resized_images": _nearest(n, b, n.images, _sizes(n))}
+    return _nearest(n, b, n.images, _sizes(n))
 
 
 class ResizeNearestNeighborGrad(Resizing, T=FLOATS):
@@ -155,14 +155,14 @@ class ResizeNearestNeighborGrad(Resizing, T=FLOATS):
 
 
 @lowers(ResizeNearestNeighborGrad, repeatable=True)
-def resize_nearest_neighbor_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def resize_nearest_neighbor_grad(n: Node, b: Builder) -> Expr:
     """Each pixel's gradient, added to that of the pixel that it was."""
     grads = n.grads
     shape = b.concat([b.sizes([grads.size(0)]), n.operand("size").cast(_INT64), b.sizes([grads.size(3)])], 0)
     images = b.fill(0, shape, grads.dtype)
     images = b.set_shape(images, [None, None, None, None])
     made = [b.sizes([grads.size(axis)]).reshape() for axis in (1, 2)]
-    return {"output": pullback(b, [_nearest(n, b, images, made)], [images], [grads])[0]}
+    return pullback(b, [_nearest(n, b, images, made)], [images], [grads])[0]
 
 
 class ResizeBilinear(Resizing):
@@ -170,9 +170,9 @@ class ResizeBilinear(Resizing):
 
 
 @lowers(ResizeBilinear, repeatable=True)
-def resize_bilinear(n: Node, b: Builder) -> dict[str, Expr]:
+def resize_bilinear(n: Node, b: Builder) -> Expr:
     """Interpolated in float32."""
-    return {"resized_images": _bilinear(n, b, n.images.cast(_FLOAT), _sizes(n))}
+    return _bilinear(n, b, n.images.cast(_FLOAT), _sizes(n))
 
 
 class ResizeBilinearGrad(Resizing):
@@ -180,12 +180,12 @@ class ResizeBilinearGrad(Resizing):
 
 
 @lowers(ResizeBilinearGrad, repeatable=True)
-def resize_bilinear_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def resize_bilinear_grad(n: Node, b: Builder) -> Expr:
     """Each pixel's gradient, shared out among the four that it was interpolated from."""
     images = n.original_image
     wide = images.cast(_FLOAT)
     made = [b.sizes([n.grads.size(axis)]).reshape() for axis in (1, 2)]
-    return {"output": pullback(b, [_bilinear(n, b, wide, made)], [wide], [n.grads])[0].cast(images.dtype)}
+    return pullback(b, [_bilinear(n, b, wide, made)], [wide], [n.grads])[0].cast(images.dtype)
 
 
 class LRN(RawOp, input="N H W C"):
@@ -196,9 +196,9 @@ class LRN(RawOp, input="N H W C"):
 
 
 @lowers(LRN, repeatable=True)
-def local_response_normalization(n: Node, b: Builder) -> dict[str, Expr]:
+def local_response_normalization(n: Node, b: Builder) -> Expr:
     """ONNX's operator, which takes the mean over the window in place of the sum."""
-    return {"output": _normalized(n, b, arranged(widened(n.input), "NHWC", "NCHW")).transpose(0, 2, 3, 1)}
+    return _normalized(n, b, arranged(widened(n.input), "NHWC", "NCHW")).transpose(0, 2, 3, 1)
 
 
 def _normalized(n: Node, b: Builder, image: Expr) -> Expr:
@@ -212,7 +212,7 @@ class LRNGrad(RawOp, input_grads="N H W C", input_image="N H W C", output_image=
 
 
 @lowers(LRNGrad, repeatable=True)
-def local_response_normalization_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def local_response_normalization_grad(n: Node, b: Builder) -> Expr:
     """The gradient of that operator."""
     image, dy = (arranged(x, "NHWC", "NCHW") for x in (n.input_image, n.input_grads))
-    return {"output": pullback(b, [_normalized(n, b, image)], [image], [dy])[0].transpose(0, 2, 3, 1)}
+    return pullback(b, [_normalized(n, b, image)], [image], [dy])[0].transpose(0, 2, 3, 1)

@@ -122,7 +122,7 @@ class FusedBatchNormV3(_Forward, U=("float32",)):
 
 
 @lowers(FusedBatchNorm, FusedBatchNormV2, FusedBatchNormV3)
-def fused_batch_norm(n: Node, b: Builder) -> dict[str, Expr]:
+def fused_batch_norm(n: Node, b: Builder) -> list[Expr]:
     """In training the batch's own mean and variance normalise; the running averages take the unbiased variance.
 
     The variance is the mean square of what is left of x without its mean: in the mean of x * x digits would cancel.
@@ -143,14 +143,14 @@ def fused_batch_norm(n: Node, b: Builder) -> dict[str, Expr]:
     else:
         centred = n.x - channels.broadcast(mean)
     scale = channels.broadcast(_deviation(n, b, variance) * n.scale)
-    return {
-        "y": centred * scale + channels.broadcast(n.offset),
-        "batch_mean": new_mean,
-        "batch_variance": new_variance,
-        "reserve_space_1": mean,
-        "reserve_space_2": variance,
-        "reserve_space_3": b.constant(0, ir.DataType.FLOAT),
-    }
+    return [
+        centred * scale + channels.broadcast(n.offset),
+        new_mean,
+        new_variance,
+        mean,
+        variance,
+        b.constant(0, ir.DataType.FLOAT),
+    ]
 
 
 class _Gradient(_BatchNormalization, abstract=True):
@@ -170,7 +170,7 @@ class FusedBatchNormGradV3(_Gradient):
 
 
 @lowers(FusedBatchNormGrad, FusedBatchNormGradV2, FusedBatchNormGradV3)
-def fused_batch_norm_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def fused_batch_norm_grad(n: Node, b: Builder) -> list[Expr]:
     """In training mean and variance depend on x too, which takes the gradient's own mean and slope out of it."""
     channels = _Channels(n, n.x)
     dy, mean, variance = n.y_backprop, n.reserve_space_1, n.reserve_space_2
@@ -181,12 +181,7 @@ def fused_batch_norm_grad(n: Node, b: Builder) -> dict[str, Expr]:
         slope = channels.broadcast(d_scale / channels.count)
         dy = dy - channels.broadcast(d_offset / channels.count) - normalised * slope
     empty = b.constant([], ir.DataType.FLOAT)
-    results = {
-        "x_backprop": dy * channels.broadcast(deviation * n.scale),
-        "scale_backprop": d_scale,
-        "offset_backprop": d_offset,
-    }
-    return results | {f"reserve_space_{number}": empty for number in (3, 4, 5)}
+    return [dy * channels.broadcast(deviation * n.scale), d_scale, d_offset, empty, empty]
 
 
 _FLOATS = ("float16", "bfloat16", "float32")

@@ -30,14 +30,14 @@ def zeros(n: Node, b: Builder, sizes: Expr) -> Expr:
 
 
 @lowers(*_LOOKING)
-def looking_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def looking_grad(n: Node, b: Builder) -> Expr:
     """The gradient of looking up in zeros."""
     operator, names = _LOOKING[n.op]
     x = zeros(n, b, n.shape)
     if x.shape is None and (rank := _rank(n)) is not None:
         b.set_shape(x, [None] * rank)
     found = b.op(operator, x, *(n.get(name, None) for name in names), **attributes(n))
-    return {"dX": pullback(b, [found], [x], [n.dY])[0]}
+    return pullback(b, [found], [x], [n.dY])[0]
 
 
 def _rank(n: Node) -> int | None:
@@ -55,33 +55,32 @@ def attributes(n: Node) -> dict[str, Any]:
 
 
 @lowers(ops.ConcatTraining)
-def concat_training(n: Node, b: Builder) -> dict[str, Expr]:
+def concat_training(n: Node, b: Builder) -> list[Expr]:
     """Joined, and the sizes along the axis."""
     parts = n.all_moved("inputs")
-    return {
-        "concat_result": b.concat(parts, n.axis),
-        "per_input_length": b.sizes([part.size(n.axis) for part in parts]),
-    }
+    return [
+        b.concat(parts, n.axis),
+        b.sizes([part.size(n.axis) for part in parts]),
+    ]
 
 
 @lowers(ops.SplitTraining)
-def split_training(n: Node, b: Builder) -> dict[str, list[Expr]]:
+def split_training(n: Node, b: Builder) -> list[Expr]:
     """Divided by the sizes."""
-    parts = b.ops(std.Split, n.moved("input"), n.split, outputs=len(n.node.outputs), axis=n.axis)
-    return {"outputs": parts}
+    return b.ops(std.Split, n.moved("input"), n.split, outputs=len(n.node.outputs), axis=n.axis)
 
 
 @lowers(ops.ReduceSumTraining)
-def reduce_sum_training(n: Node, b: Builder) -> dict[str, Expr]:
+def reduce_sum_training(n: Node, b: Builder) -> Expr:
     """ONNX's own sum."""
-    return {"reduced": b.op(std.ReduceSum, n.data, n.axes, **attributes(n))}
+    return b.op(std.ReduceSum, n.data, n.axes, **attributes(n))
 
 
 @lowers(ops.FusedMatMul, ops.TransposeMatMul)
-def fused_mat_mul(n: Node, _: Builder) -> dict[str, Expr]:
+def fused_mat_mul(n: Node, _: Builder) -> Expr:
     """A product of matrices turned before."""
     product = _turned(n, "A") @ _turned(n, "B")
-    return {"Y": product if n.alpha == 1 else product * n.alpha}
+    return product if n.alpha == 1 else product * n.alpha
 
 
 def _turned(n: Node, name: str) -> Expr:
@@ -103,7 +102,7 @@ def _turned(n: Node, name: str) -> Expr:
 
 
 @lowers(ops.ReduceAllL2)
-def reduce_all_l2(n: Node, b: Builder) -> dict[str, Expr]:
+def reduce_all_l2(n: Node, b: Builder) -> Expr:
     """The squares' sums are scalars."""
     first, *others = [b.op(std.ReduceSumSquare, x, keepdims=0) for x in n.variadic("X")]
-    return {"Y": sum(others, first).sqrt()}
+    return sum(others, first).sqrt()

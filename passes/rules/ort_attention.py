@@ -16,7 +16,7 @@ _LOWEST = -3.4028234663852886e38
 
 
 @lowers(ops.Attention)
-def attention(n: Node, b: Builder) -> dict[str, Expr]:
+def attention(n: Node, b: Builder) -> list[Expr | None]:
     """One product makes queries, keys and values."""
     bias = n.get("bias", None)
     _check_absent(n, "past_sequence_length")
@@ -31,19 +31,19 @@ def attention(n: Node, b: Builder) -> dict[str, Expr]:
     past = n.get("past", None)
     if past is not None:
         k, v = (concat([past.slice(i, i + 1, axis=0).squeeze(0), new], 2) for i, new in enumerate((k, v)))
-    results = {"output": _joined(_weights(n, b, q, k, n.get("mask_index", None)) @ v, sizes[2])}
-    return {**results, "present": b.concat([k.unsqueeze(0), v.unsqueeze(0)], 0)} if n.used("present") else results
+    output = _joined(_weights(n, b, q, k, n.get("mask_index", None)) @ v, sizes[2])
+    return [output, b.concat([k.unsqueeze(0), v.unsqueeze(0)], 0) if n.used("present") else None]
 
 
 @lowers(ops.MultiHeadAttention)
-def multi_head_attention(n: Node, b: Builder) -> dict[str, Expr]:
+def multi_head_attention(n: Node, b: Builder) -> list[Expr]:
     """Keys and values of before come first."""
     _check_absent(n, "past_sequence_length", "cache_indirection")
     q, k, v = _three(n)
     past = n.get("past_key", None), n.get("past_value", None)
     k, v = (new if old is None else concat([old, new], 2) for old, new in zip(past, (k, v), strict=True))
     weights = _weights(n, b, q, k, n.get("key_padding_mask", None))
-    return {"output": _joined(weights @ v), "present_key": k, "present_value": v, "qk": weights}
+    return [_joined(weights @ v), k, v, weights]
 
 
 def _three(n: Node) -> list[Expr]:
@@ -175,7 +175,7 @@ def _kept(n: Node, b: Builder, mask: Expr, k: Expr) -> Expr:
 
 
 @lowers(ops.GroupQueryAttention)
-def group_query_attention(n: Node, b: Builder) -> dict[str, Expr]:
+def group_query_attention(n: Node, b: Builder) -> list[Expr]:
     """Row b has `seqlens_k + 1` keys, of which the last are those of its queries; queries behind them are padding."""
     _check_absent(n, "position_ids", "head_sink", "k_scale", "v_scale", "q_norm_weight", "k_norm_weight")
     _check_absent(n, "query_seqlens")
@@ -206,7 +206,7 @@ def group_query_attention(n: Node, b: Builder) -> dict[str, Expr]:
     if n.local_window_size > 0:
         scores = b.where(others < own + (1 - n.local_window_size), _LOWEST, scores)
     output = _joined(b.op(std.Softmax, scores, axis=-1) @ values, n.num_heads * size)
-    return {"output": output, "present_key": k, "present_value": v}
+    return [output, k, v]
 
 
 def _grouped(n: Node) -> list[Expr]:
@@ -255,7 +255,7 @@ def _appended(n: Node, b: Builder, before: Expr, new: Expr, old: Expr) -> Expr:
 
 
 @lowers(ops.RotaryEmbedding)
-def rotary_embedding(n: Node, b: Builder) -> dict[str, Expr]:
+def rotary_embedding(n: Node, b: Builder) -> Expr:
     """Places are given one by one, or count from one that is given."""
     x, places = n.operand("input"), n.position_ids
     rank = len(_shape(n, "input"))
@@ -269,7 +269,7 @@ def rotary_embedding(n: Node, b: Builder) -> dict[str, Expr]:
     if len(_shape(n, "position_ids")) == 1:
         places = (places + up_to(b, heads.size(2))).unsqueeze(0)
     y = _turned(heads, _angles(n, places), size, interleaved=bool(n.interleaved))
-    return {"output": y if rank == 4 else _joined(y, width)}
+    return y if rank == 4 else _joined(y, width)
 
 
 def _angles(n: Node, places: Expr) -> list[Expr]:

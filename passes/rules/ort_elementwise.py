@@ -18,39 +18,39 @@ from lstm_lower.passes.rules.registry import Node, lowers
 
 
 @lowers(ops.ReluGrad)
-def relu_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def relu_grad(n: Node, b: Builder) -> Expr:
     """The gradient where the result is positive."""
-    return {"dX": b.where(n.Y > 0, n.dY, 0)}
+    return b.where(n.Y > 0, n.dY, 0)
 
 
 @lowers(ops.LeakyReluGrad)
-def leaky_relu_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def leaky_relu_grad(n: Node, b: Builder) -> Expr:
     """The gradient where the result is positive, alpha times it elsewhere."""
-    return {"dX": n.dY * b.where(n.Y > 0, n.Y.like(1), n.alpha)}
+    return n.dY * b.where(n.Y > 0, n.Y.like(1), n.alpha)
 
 
 @lowers(ops.SigmoidGrad)
-def sigmoid_grad(n: Node, _: Builder) -> dict[str, Expr]:
+def sigmoid_grad(n: Node, _: Builder) -> Expr:
     """The product dy y (1 - y)."""
-    return {"dX": n.dY * n.Y * (1 - n.Y)}
+    return n.dY * n.Y * (1 - n.Y)
 
 
 @lowers(ops.TanhGrad)
-def tanh_grad(n: Node, _: Builder) -> dict[str, Expr]:
+def tanh_grad(n: Node, _: Builder) -> Expr:
     """The product dy (1 - y) (1 + y), which does not cancel where y is close to 1."""
-    return {"dX": n.dY * (1 - n.Y) * (1 + n.Y)}
+    return n.dY * (1 - n.Y) * (1 + n.Y)
 
 
 @lowers(ops.SoftmaxGrad, ops.SoftmaxGrad_13)
-def softmax_grad(n: Node, _: Builder) -> dict[str, Expr]:
+def softmax_grad(n: Node, _: Builder) -> Expr:
     """(dy - sum(dy y)) y."""
-    return {"dX": (n.dY - (n.dY * n.Y).sum(_axes(n), keepdims=True)) * n.Y}
+    return (n.dY - (n.dY * n.Y).sum(_axes(n), keepdims=True)) * n.Y
 
 
 @lowers(ops.LogSoftmaxGrad, ops.LogSoftmaxGrad_13)
-def log_softmax_grad(n: Node, _: Builder) -> dict[str, Expr]:
+def log_softmax_grad(n: Node, _: Builder) -> Expr:
     """Less exp(y) sum(dy)."""
-    return {"dX": n.dY - n.Y.exp() * n.dY.sum(_axes(n), keepdims=True)}
+    return n.dY - n.Y.exp() * n.dY.sum(_axes(n), keepdims=True)
 
 
 def _axes(n: Node) -> list[int]:
@@ -93,13 +93,13 @@ def _register(
     activation: type[OpDef], gradients: tuple[type[OpDef], ...], formula: Callable[[Node, Expr], Expr]
 ) -> None:
     @lowers(activation)
-    def forward(n: Node, _: Builder) -> dict[str, Expr]:
-        return {"Y": formula(n, _operand(n))}
+    def forward(n: Node, _: Builder) -> Expr:
+        return formula(n, _operand(n))
 
     @lowers(*gradients)
-    def backward(n: Node, b: Builder) -> dict[str, Expr]:
+    def backward(n: Node, b: Builder) -> Expr:
         x = _operand(n)
-        return {"dX": pullback(b, [formula(n, x)], [x], [n.dY])[0]}
+        return pullback(b, [formula(n, x)], [x], [n.dY])[0]
 
 
 for _ops, _formula in _ACTIVATIONS.items():
@@ -107,45 +107,45 @@ for _ops, _formula in _ACTIVATIONS.items():
 
 
 @lowers(ops.DivGrad)
-def div_grad(n: Node, _: Builder) -> dict[str, Expr]:
+def div_grad(n: Node, _: Builder) -> list[Expr]:
     """Each summed over what its operand was repeated along."""
     quotient = n.dY / n.B
-    return {"dA": unbroadcast(quotient, n.A), "dB": unbroadcast(-(quotient * (n.A / n.B)), n.B)}
+    return [unbroadcast(quotient, n.A), unbroadcast(-(quotient * (n.A / n.B)), n.B)]
 
 
 @lowers(ops.Scale)
-def scale(n: Node, _: Builder) -> dict[str, Expr]:
+def scale(n: Node, _: Builder) -> Expr:
     """The number may be of another dtype, and of one or no axis."""
     factor = n.scale.cast(n.input.dtype).reshape()
-    return {"output": n.input / factor if n.scale_down else n.input * factor}
+    return n.input / factor if n.scale_down else n.input * factor
 
 
 @lowers(ops.ScaledSum)
-def scaled_sum(n: Node, _: Builder) -> dict[str, Expr]:
+def scaled_sum(n: Node, _: Builder) -> Expr:
     """Term by term."""
     total = n.input_0 * n.scale_0 + n.input_1 * n.scale_1
     third = n.get("input_2", None)
-    return {"output": total if third is None else total + third * n.scale_2}
+    return total if third is None else total + third * n.scale_2
 
 
 @lowers(ops.BatchScale)
-def batch_scale(n: Node, _: Builder) -> dict[str, Expr]:
+def batch_scale(n: Node, _: Builder) -> list[Expr]:
     """A product for each number."""
-    return {f"output_{i}": n.input * getattr(n, f"scale_{i}") for i in range(3)}
+    return [n.input * scale for scale in (n.scale_0, n.scale_1, n.scale_2)]
 
 
 @lowers(ops.DropoutGrad)
-def dropout_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def dropout_grad(n: Node, b: Builder) -> Expr:
     """Without a mode there is no training, without a ratio it is a half."""
     mode = n.get("training_mode", None)
     if mode is None:
-        return {"dX": n.dY}
+        return n.dY
     ratio = n.get("ratio", None)
     kept = n.dY.like(0.5) if ratio is None else (1 - ratio.cast(n.dY.dtype)).reshape()
-    return {"dX": b.where(mode.reshape(), b.where(n.mask, n.dY / kept, 0), n.dY)}
+    return b.where(mode.reshape(), b.where(n.mask, n.dY / kept, 0), n.dY)
 
 
 @lowers(ops.ZeroGradient)
-def zero_gradient(n: Node, b: Builder) -> dict[str, Expr]:
+def zero_gradient(n: Node, b: Builder) -> Expr:
     """Zeros."""
-    return {"zero_gradient": b.zeros_like(n.old_gradient)}
+    return b.zeros_like(n.old_gradient)

@@ -31,19 +31,19 @@ _NAMED = {op.op_type: op for op in _ACTIVATIONS}
 
 
 @lowers(ops.SkipLayerNormalization)
-def skip_layer_normalization(n: Node, _: Builder) -> dict[str, Expr]:
+def skip_layer_normalization(n: Node, _: Builder) -> list[Expr]:
     """The sum leaves the op, too."""
     return _normalized(n, _added(n), n.get("beta", None))
 
 
 @lowers(ops.SkipSimplifiedLayerNormalization)
-def skip_simplified_layer_normalization(n: Node, _: Builder) -> dict[str, Expr]:
+def skip_simplified_layer_normalization(n: Node, _: Builder) -> list[Expr | None]:
     """Without the mean, which onnxruntime's kernels do not make either."""
     if n.used("mean"):
         raise n.unsupported("mean", "nothing that reads it", "a reader")
     total = _added(n)
     inverse = _inverse_root(total, n.epsilon)
-    return {"output": total * inverse * n.gamma, "inv_std_var": inverse, "input_skip_bias_sum": total}
+    return [total * inverse * n.gamma, None, inverse, total]
 
 
 def _added(n: Node) -> Expr:
@@ -57,17 +57,16 @@ def _inverse_root(x: Expr, epsilon: float) -> Expr:
     return x.builder.op(std.Reciprocal, ((x * x).reduce(std.ReduceMean, -1) + epsilon).sqrt())
 
 
-def _normalized(n: Node, total: Expr, beta: Expr | None) -> dict[str, Expr]:
+def _normalized(n: Node, total: Expr, beta: Expr | None) -> list[Expr]:
     mean = total.reduce(std.ReduceMean, -1)
     center = total - mean
     inverse = _inverse_root(center, n.epsilon)
     y = center * inverse * n.gamma
-    found = {"mean": mean, "inv_std_var": inverse, "input_skip_bias_sum": total}
-    return {"output": y if beta is None else y + beta, **found}
+    return [y if beta is None else y + beta, mean, inverse, total]
 
 
 @lowers(ops.EmbedLayerNormalization)
-def embed_layer_normalization(n: Node, b: Builder) -> dict[str, Expr]:
+def embed_layer_normalization(n: Node, b: Builder) -> list[Expr]:
     """Places count from zero without `position_ids`, and words of the mask are those whose entry is 1."""
     ids, mask = from_front(n.input_ids), n.get("mask", None)
     places, segments = n.get("position_ids", None), n.get("segment_ids", None)
@@ -83,23 +82,23 @@ def embed_layer_normalization(n: Node, b: Builder) -> dict[str, Expr]:
     else:
         one = b.constant(1, DType.INT32)
         count = mask.equals(one).cast(DType.INT32).sum(1)
-    return {"output": _normalized(n, total, n.beta)["output"], "mask_index": count, "embedding_sum": total}
+    return [_normalized(n, total, n.beta)[0], count, total]
 
 
 @lowers(ops.FusedConv)
-def fused_conv(n: Node, b: Builder) -> dict[str, Expr]:
+def fused_conv(n: Node, b: Builder) -> Expr:
     """The convolution, what is added to it, the activation."""
     y, other = b.op(std.Conv, n.X, n.W, n.get("B", None), **_of_layer(n)), n.get("Z", None)
     y = y if other is None else y + other
     values = n.activation_params
     if n.activation == std.Clip.op_type:
         low, high = (b.constant(value, y.dtype) for value in _as_many(n, 2))
-        return {"Y": b.op(std.Clip, y, low, high)}
+        return b.op(std.Clip, y, low, high)
     if not n.activation:
-        return {"Y": y}
+        return y
     op = _NAMED[n.activation]
     names = _ACTIVATIONS[op] if values else ()
-    return {"Y": b.op(op, y, **dict(zip(names, _as_many(n, len(names)), strict=True)))}
+    return b.op(op, y, **dict(zip(names, _as_many(n, len(names)), strict=True)))
 
 
 def _of_layer(n: Node) -> dict[str, Any]:
@@ -115,21 +114,21 @@ def _as_many(n: Node, count: int) -> list[float]:
 
 
 @lowers(ops.FusedGemm)
-def fused_gemm(n: Node, b: Builder) -> dict[str, Expr]:
+def fused_gemm(n: Node, b: Builder) -> Expr:
     """The product, then the activation with the parameters that the node has."""
     given = attributes(n)
     y = b.op(std.Gemm, n.A, n.B, n.get("C", None), **_of_layer(n))
     if not n.activation:
-        return {"Y": y}
+        return y
     if n.activation not in _NAMED:
         raise n.unsupported("activation", f"one of {sorted(_NAMED)}", repr(n.activation))
     op = _NAMED[n.activation]
     named = {name: getattr(n, f"activation_{name}") for name in _ACTIVATIONS[op] if f"activation_{name}" in given}
-    return {"Y": b.op(op, y, **named)}
+    return b.op(op, y, **named)
 
 
 @lowers(ops.MatMulNBits)
-def mat_mul_n_bits(n: Node, _: Builder) -> dict[str, Expr]:
+def mat_mul_n_bits(n: Node, _: Builder) -> Expr:
     """The weight is made anew in each run; a runtime folds it where it is a constant."""
     if n.get("g_idx", None) is not None:
         raise n.unsupported("g_idx", "no groups of its own", "some")
@@ -145,11 +144,11 @@ def mat_mul_n_bits(n: Node, _: Builder) -> dict[str, Expr]:
     blocks = (quantized - zero) * n.scales.reshape(n.N, count, 1)
     weight = blocks.reshape(n.N, count * n.block_size).slice(0, n.K, axis=1)
     y, bias = n.A @ weight.mT, n.get("bias", None)
-    return {"Y": y if bias is None else y + bias}
+    return y if bias is None else y + bias
 
 
 @lowers(ops.GatherBlockQuantized)
-def gather_block_quantized(n: Node, b: Builder) -> dict[str, Expr]:
+def gather_block_quantized(n: Node, b: Builder) -> Expr:
     """Only the rows that are read are unpacked."""
     bytes_, count = n.call.sizes.get("L"), n.call.sizes.get("Q")
     if not isinstance(bytes_, int) or not isinstance(count, int):
@@ -169,13 +168,13 @@ def gather_block_quantized(n: Node, b: Builder) -> dict[str, Expr]:
     packed, dtype = n.get("zero_points", None), n.scales.dtype
     numbers = _numbers(rows(n.moved("data")), n.bits, dtype, rank, size)
     if packed is None:
-        return {"output": (numbers - 2 ** (n.bits - 1)) * spread(rows(n.scales))}
+        return (numbers - 2 ** (n.bits - 1)) * spread(rows(n.scales))
     points = spread(_numbers(rows(packed), n.bits, dtype, rank, count))
-    return {"output": (numbers - points) * spread(rows(n.scales))}
+    return (numbers - points) * spread(rows(n.scales))
 
 
 @lowers(ops.DynamicQuantizeLSTM)
-def dynamic_quantize_lstm(n: Node, b: Builder) -> dict[str, Expr]:
+def dynamic_quantize_lstm(n: Node, b: Builder) -> list[Expr]:
     """A layer of ONNX's own with the weights that the integers stand for."""
 
     def weight(name: str) -> Expr:
@@ -191,8 +190,7 @@ def dynamic_quantize_lstm(n: Node, b: Builder) -> dict[str, Expr]:
         return value.unsqueeze(1, 2) if len(value.shape) == 1 else value.unsqueeze(1)
 
     operands = [n.get(name, None) for name in ("B", "sequence_lens", "initial_h", "initial_c", "P")]
-    results = b.ops(std.LSTM, n.X, weight("W"), weight("R"), *operands, outputs=3, **attributes(n))
-    return dict(zip(("Y", "Y_h", "Y_c"), results, strict=True))
+    return b.ops(std.LSTM, n.X, weight("W"), weight("R"), *operands, outputs=3, **attributes(n))
 
 
 def _numbers(packed: Expr, bits: int, dtype: DType, axes: int, count: int) -> Expr:

@@ -31,35 +31,35 @@ def _check_rank(n: Node) -> None:
 
 
 @lowers(ops.ConvGrad)
-def conv_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def conv_grad(n: Node, b: Builder) -> list[Expr]:
     """Whatever the bias was, its gradient is the same."""
     _check_rank(n)
     bias = b.fill(0, [n.W.size(0)], n.W.dtype)
-    return dict(zip(("dX", "dW", "dB"), _gradients(n, b, std.Conv, n.X, n.W, bias), strict=True))
+    return _gradients(n, b, std.Conv, n.X, n.W, bias)
 
 
 @lowers(ops.ConvTransposeGrad)
-def conv_transpose_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def conv_transpose_grad(n: Node, b: Builder) -> list[Expr]:
     """As Conv's; a weight has the channels of the result on its second axis."""
     _check_rank(n)
     bias = b.fill(0, [n.W.size(1) * n.group], n.W.dtype)
-    return dict(zip(("dX", "dW", "dB"), _gradients(n, b, std.ConvTranspose, n.X, n.W, bias), strict=True))
+    return _gradients(n, b, std.ConvTranspose, n.X, n.W, bias)
 
 
 @lowers(ops.AveragePoolGrad)
-def average_pool_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def average_pool_grad(n: Node, b: Builder) -> Expr:
     """The gradient of the averages of zeros."""
     x = zeros(n, b, _image_sizes(n, b))
-    return {"dX": _gradients(n, b, std.AveragePool, x)[0]}
+    return _gradients(n, b, std.AveragePool, x)[0]
 
 
 @lowers(ops.MaxPoolGrad)
-def max_pool_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def max_pool_grad(n: Node, b: Builder) -> Expr:
     """Each element is added at its place among all of the image's elements."""
     sizes = _image_sizes(n, b)
     count = b.op(std.ReduceProd, sizes, keepdims=1)
     total = add_rows(n.dY.reshape(-1), n.Indices.reshape(-1), count)
-    return {"dX": reshape_to(total, sizes)}
+    return reshape_to(total, sizes)
 
 
 def _image_sizes(n: Node, b: Builder) -> Expr:
@@ -74,33 +74,32 @@ def _image_sizes(n: Node, b: Builder) -> Expr:
 
 
 @lowers(ops.ResizeGrad)
-def resize_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def resize_grad(n: Node, b: Builder) -> Expr:
     """The gradient of the image alone."""
     roi, scales = n.get("roi", None), n.get("scales", None)
     y = b.op(std.Resize, n.X, roi, scales, **attributes(n))
-    return {"dX": pullback(b, [y], [n.X], [n.dY])[0]}
+    return pullback(b, [y], [n.X], [n.dY])[0]
 
 
 @lowers(ops.LayerNormalizationGrad)
-def layer_normalization_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def layer_normalization_grad(n: Node, b: Builder) -> list[Expr]:
     """Whatever the bias was, its gradient is the same."""
     bias = b.zeros_like(n.scale)
-    found = _gradients(n, b, std.LayerNormalization, n.X, n.scale, bias)
-    return dict(zip(("dX", "dscale", "dbias"), found, strict=True))
+    return _gradients(n, b, std.LayerNormalization, n.X, n.scale, bias)
 
 
 @lowers(ops.SimplifiedLayerNormalization)
-def simplified_layer_normalization(n: Node, b: Builder) -> dict[str, Expr]:
+def simplified_layer_normalization(n: Node, b: Builder) -> list[Expr]:
     """The inverse of the root mean square leaves the op, too."""
     y, inverse = _simplified(n, b)
-    return {"Y": y, "inv_std_var": inverse}
+    return [y, inverse]
 
 
 @lowers(ops.SimplifiedLayerNormalizationGrad)
-def simplified_layer_normalization_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def simplified_layer_normalization_grad(n: Node, b: Builder) -> list[Expr]:
     """The gradient of the formula."""
     y, _ = _simplified(n, b)
-    return dict(zip(("dX", "dscale"), pullback(b, [y], [n.X, n.scale], [n.dY]), strict=True))
+    return pullback(b, [y], [n.X, n.scale], [n.dY])
 
 
 def _simplified(n: Node, b: Builder) -> tuple[Expr, Expr]:
@@ -115,7 +114,7 @@ def _simplified(n: Node, b: Builder) -> tuple[Expr, Expr]:
 
 
 @lowers(ops.BatchNormInternal)
-def batch_norm_internal(n: Node, b: Builder) -> dict[str, Expr]:
+def batch_norm_internal(n: Node, b: Builder) -> list[Expr]:
     """ONNX's own, and the statistics of the batch from its running ones."""
     operands = (n.X, n.scale, n.B, n.input_mean, n.input_var)
     y, mean, variance = b.ops(std.BatchNormalization, *operands, outputs=3, **{**attributes(n), "training_mode": 1})
@@ -125,36 +124,36 @@ def batch_norm_internal(n: Node, b: Builder) -> dict[str, Expr]:
     center = n.X.reduce(std.ReduceMean, axes)
     spread = ((n.X - center) * (n.X - center)).reduce(std.ReduceMean, axes)
     inverse = b.op(std.Reciprocal, (spread + n.epsilon).sqrt())
-    return {
-        "Y": y,
-        "running_mean": mean,
-        "running_var": variance,
-        "saved_mean": center.reshape(-1),
-        "saved_inv_std": inverse.reshape(-1),
-    }
+    return [
+        y,
+        mean,
+        variance,
+        center.reshape(-1),
+        inverse.reshape(-1),
+    ]
 
 
 @lowers(ops.BatchNormalizationGrad)
-def batch_normalization_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def batch_normalization_grad(n: Node, b: Builder) -> list[Expr]:
     """The gradient of batch normalization in training; it does not depend on the running statistics."""
     nothing = b.zeros_like(n.scale)
     operands = (n.X, n.scale, nothing, nothing, nothing)
     y, *_ = b.ops(std.BatchNormalization, *operands, outputs=3, **attributes(n), training_mode=1)
-    return dict(zip(("dX", "dscale", "dB"), pullback(b, [y], operands[:3], [n.dY]), strict=True))
+    return pullback(b, [y], operands[:3], [n.dY])
 
 
 @lowers(ops.SoftmaxCrossEntropyLossGrad, ops.SoftmaxCrossEntropyLossInternalGrad)
-def softmax_cross_entropy_loss_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def softmax_cross_entropy_loss_grad(n: Node, b: Builder) -> Expr:
     """Logarithms of probabilities are scores, too, and their probabilities are the same."""
     loss, _ = _cross_entropy(n, b, n.log_prob, n.label, n.get("weight", None))
-    return {"d_logits": pullback(b, [loss], [n.log_prob], [n.dY])[0]}
+    return pullback(b, [loss], [n.log_prob], [n.dY])[0]
 
 
 @lowers(ops.SoftmaxCrossEntropyLossInternal)
-def softmax_cross_entropy_loss_internal(n: Node, b: Builder) -> dict[str, Expr]:
+def softmax_cross_entropy_loss_internal(n: Node, b: Builder) -> list[Expr]:
     """The formula."""
     loss, log_prob = _cross_entropy(n, b, n.scores, n.labels, n.get("weights", None))
-    return {"output": loss, "log_prob": log_prob}
+    return [loss, log_prob]
 
 
 def _cross_entropy(n: Node, b: Builder, scores: Expr, labels: Expr, weights: Expr | None) -> tuple[Expr, Expr]:

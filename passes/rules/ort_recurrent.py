@@ -122,13 +122,12 @@ def _directions(n: Node, b: Builder, *functions: type[std.Unary]) -> list[_Direc
 
 
 @lowers(LSTMTraining)
-def lstm_training(n: Node, b: Builder) -> dict[str, Expr]:
+def lstm_training(n: Node, b: Builder) -> list[Expr]:
     """ONNX's own operator where the saved values are not asked for."""
     directions = _directions(n, b, std.Sigmoid, std.Tanh, std.Tanh)
     if n.standard_rnn and not n.used("all_cell") and not n.used("iofc"):
         operands = [n.get(name, None) for name in ("X", "W", "R", "B", "sequence_lens", *_STATES, "P")]
-        found = b.ops(std.LSTM, *operands, outputs=3, hidden_size=n.hidden_size, direction=n.direction)
-        return dict(zip(("all_hidden", "final_hidden", "final_cell"), found, strict=True))
+        return b.ops(std.LSTM, *operands, outputs=3, hidden_size=n.hidden_size, direction=n.direction)
     results = []
     for d in directions:
         recurrence, peephole = d.given("R"), _peephole(d.part("P"))
@@ -148,13 +147,8 @@ def lstm_training(n: Node, b: Builder) -> dict[str, Expr]:
         final, sequences = d.walk(body, [d.state(name) for name in _STATES], [gates])
         results.append((*sequences, *final))
     hidden, cell, iofc, final_hidden, final_cell = zip(*results, strict=True)
-    return {
-        "all_hidden": stacked(hidden, 1),
-        "all_cell": stacked(cell, 1),
-        "iofc": stacked(iofc, 1),
-        "final_hidden": stacked(final_hidden, 0),
-        "final_cell": stacked(final_cell, 0),
-    }
+    saved = [stacked(part, 1) for part in (hidden, cell, iofc)]
+    return [saved[0], stacked(final_hidden, 0), stacked(final_cell, 0), *saved[1:]]
 
 
 def _peephole(weights: Expr | None) -> Peephole | None:
@@ -162,7 +156,7 @@ def _peephole(weights: Expr | None) -> Peephole | None:
 
 
 @lowers(LSTMGrad)
-def lstm_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def lstm_grad(n: Node, b: Builder) -> list[Expr]:
     """The gates' gradients step by step, and products with them over all steps."""
     if n.value("P") is None and n.used("dP"):
         raise n.unsupported(
@@ -200,8 +194,7 @@ def lstm_grad(n: Node, b: Builder) -> dict[str, Expr]:
         results.append([*result[:4], *finals, *result[4:]])
     dx, *others = zip(*results, strict=True)
     first, *more = dx
-    names = ("dW", "dR", "dB", "dH0", "dC0", "dP")
-    return {"dX": sum(more, first)} | {name: stacked(part, 0) for name, part in zip(names, others, strict=False)}
+    return [sum(more, first), *(stacked(part, 0) for part in others)]
 
 
 def _over_steps(gates: Expr, rows: Expr) -> Expr:
@@ -214,14 +207,13 @@ def _flat(sequence: Expr) -> Expr:
 
 
 @lowers(GRUTraining)
-def gru_training(n: Node, b: Builder) -> dict[str, Expr]:
+def gru_training(n: Node, b: Builder) -> list[Expr]:
     """ONNX's own operator where the gates are not asked for."""
     directions, after = _directions(n, b, std.Sigmoid, std.Tanh), not n.linear_before_reset
     if n.standard_rnn and not n.used("zrh"):
         operands = [n.get(name, None) for name in ("X", "W", "R", "B", "sequence_lens", "initial_h")]
         names = ("hidden_size", "direction", "linear_before_reset")
-        found = b.ops(std.GRU, *operands, outputs=2, **{name: getattr(n, name) for name in names})
-        return dict(zip(("all_hidden", "final_hidden"), found, strict=True))
+        return b.ops(std.GRU, *operands, outputs=2, **{name: getattr(n, name) for name in names})
     results = []
     for d in directions:
         bias, recurrent_bias = d.biases(3)
@@ -247,11 +239,12 @@ def gru_training(n: Node, b: Builder) -> dict[str, Expr]:
         (final,), (hidden, zrh) = d.walk(body, [d.state("initial_h")], [gates])
         results.append((hidden, zrh, final))
     hidden, zrh, final = zip(*results, strict=True)
-    return {"all_hidden": stacked(hidden, 1), "zrh": stacked(zrh, 1), "final_hidden": stacked(final, 0)}
+    saved = [stacked(part, 1) for part in (hidden, zrh)]
+    return [saved[0], stacked(final, 0), saved[1]]
 
 
 @lowers(GRUGrad)
-def gru_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def gru_grad(n: Node, b: Builder) -> list[Expr]:
     """The gates' gradients step by step, and products with them over all steps."""
     results, after = [], not n.linear_before_reset
     for d in _directions(n, b, std.Sigmoid, std.Tanh):
@@ -283,6 +276,4 @@ def gru_grad(n: Node, b: Builder) -> dict[str, Expr]:
         results.append((gates @ d.given("W"), _over_steps(gates, n.X), d_r, concat(bias, 0), dh0))
     dx, *others = zip(*results, strict=True)
     first, *more = dx
-    return {"dX": sum(more, first)} | {
-        name: stacked(part, 0) for name, part in zip(("dW", "dR", "dB", "dH0"), others, strict=True)
-    }
+    return [sum(more, first), *(stacked(part, 0) for part in others)]

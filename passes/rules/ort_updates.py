@@ -13,21 +13,21 @@ from lstm_lower.passes.rules.registry import Node, lowers
 
 
 @lowers(ops.InPlaceAccumulator)
-def in_place_accumulator(n: Node, b: Builder) -> dict[str, Expr]:
+def in_place_accumulator(n: Node, b: Builder) -> Expr:
     """Without a signal the value is added."""
     total, signal = n.old_sum + n.operand("value"), n.get("update_signal", None)
-    return {"new_sum": total if signal is None else b.where(signal.reshape(), total, n.old_sum)}
+    return total if signal is None else b.where(signal.reshape(), total, n.old_sum)
 
 
 @lowers(ops.InPlaceAccumulatorV2)
-def in_place_accumulator_v2(n: Node, b: Builder) -> dict[str, Expr]:
+def in_place_accumulator_v2(n: Node, b: Builder) -> list[Expr]:
     """Without a flag the value is added; what is overwritten may be anything."""
     value, flag = n.operand("value"), n.get("overwrite_flag", None)
     total = n.accumulation_buffer + value
-    return {
-        "updated_flag": b.constant([True], ir.DataType.BOOL),
-        "accumulation_buffer_out": total if flag is None else b.where(flag.reshape(), value, total),
-    }
+    return [
+        b.constant([True], ir.DataType.BOOL),
+        total if flag is None else b.where(flag.reshape(), value, total),
+    ]
 
 
 # The oldest opset with a map over sequences.
@@ -90,24 +90,24 @@ def _done(n: Node, b: Builder) -> Expr:
 
 
 @lowers(ops.InplaceClipGradNorm)
-def inplace_clip_grad_norm(n: Node, b: Builder) -> dict[str, Expr]:
+def inplace_clip_grad_norm(n: Node, b: Builder) -> Expr:
     """Onnxruntime's kernel adds 1e-6 to the norm that it divides by."""
     gradients = n.moved("gradients")
     (squares,) = _mapped(n, b, [gradients], [], lambda g: [g.builder.op(std.ReduceSumSquare, g, keepdims=0)])
     norm = b.op(std.ReduceSum, b.op(std.ConcatFromSequence, squares, axis=0, new_axis=1), keepdims=0).sqrt()
     factor = (n.max_norm / (norm + 1e-6)).minimum(1.0)
-    return {"clipped_gradients": _mapped(n, b, [gradients], [factor], lambda g, factor: [g * factor])[0]}
+    return _mapped(n, b, [gradients], [factor], lambda g, factor: [g * factor])[0]
 
 
 @lowers(ops.SGDOptimizerV2)
-def sgd_optimizer_v2(n: Node, b: Builder) -> dict[str, Expr]:
+def sgd_optimizer_v2(n: Node, b: Builder) -> list[Expr]:
     """The gradient times the rate less."""
     (weights,) = _each(n, b, ("weights", "gradients"), [n.learning_rate], lambda w, g, rate: [w - g * rate])
-    return {"update_completed": _done(n, b), "updated_weights": weights}
+    return [_done(n, b), weights]
 
 
 @lowers(ops.AdamWOptimizer)
-def adam_w_optimizer(n: Node, b: Builder) -> dict[str, Expr]:
+def adam_w_optimizer(n: Node, b: Builder) -> list[Expr]:
     """PyTorch lets weights decay before the step, Hugging Face behind it and has epsilon in another place."""
     rate, step = n.learning_rate, n.step.cast(ir.DataType.DOUBLE)
     # What a mean of `step` numbers that began with 0 has of 1; digits of the difference are lost in float32.
@@ -124,6 +124,5 @@ def adam_w_optimizer(n: Node, b: Builder) -> dict[str, Expr]:
         return [w - rate / share_1 * (first / ((second / share_2).sqrt() + n.epsilon)), first, second]
 
     sequences = ("weights", "gradients", "momentums_1", "momentums_2")
-    names = ("updated_weights", "updated_momentums_1", "updated_momentums_2")
-    found = _each(n, b, sequences, [rate, *share], update)
-    return {"updated_flag": _done(n, b), **dict(zip(names, found, strict=True))}
+    updated = _each(n, b, sequences, [rate, *share], update)
+    return [_done(n, b), *updated]

@@ -71,12 +71,12 @@ class MaxPoolGradV2(_ByOperands, grad="N P Q C"):
 
 
 @lowers(MaxPoolGrad, MaxPoolGradV2)
-def max_pool_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def max_pool_grad(n: Node, b: Builder) -> Expr:
     """Pools again to learn the places of the largest elements, and adds the gradient there."""
     image = arranged(n.orig_input, n.data_format, "NCHW")
     _, where = window_maxima(n, b, _axes(n), image)
     result = _added(n, b, image, where, arranged(n.grad, n.data_format, "NCHW"))
-    return {"output": arranged(result, "NCHW", n.data_format)}
+    return arranged(result, "NCHW", n.data_format)
 
 
 class MaxPoolGradWithArgmax(_PoolingGradient, input="N H W C", grad="N P Q C", argmax="N P Q C", T=FLOATS):
@@ -84,7 +84,7 @@ class MaxPoolGradWithArgmax(_PoolingGradient, input="N H W C", grad="N P Q C", a
 
 
 @lowers(MaxPoolGradWithArgmax)
-def max_pool_grad_with_argmax(n: Node, b: Builder) -> dict[str, Expr]:
+def max_pool_grad_with_argmax(n: Node, b: Builder) -> Expr:
     """Adds the gradient at the places, which without the batch start anew with each image."""
     places = n.argmax.cast(INT64)
     if not n.include_batch_in_index:
@@ -92,7 +92,7 @@ def max_pool_grad_with_argmax(n: Node, b: Builder) -> dict[str, Expr]:
         numbers = up_to(b, count)
         each = b.op(std.ReduceProd, tail_of(n.input, 1), keepdims=1)
         places = places + (numbers * each).unsqueeze(1, 2, 3)
-    return {"output": _added(n, b, n.input, places, n.grad)}
+    return _added(n, b, n.input, places, n.grad)
 
 
 def _added(n: Node, b: Builder, image: Expr, places: Expr, gradient: Expr) -> Expr:
@@ -134,12 +134,12 @@ class MaxPool3DGradGrad(
 
 
 @lowers(MaxPoolGradGrad, MaxPoolGradGradV2, MaxPool3DGradGrad)
-def max_pool_grad_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def max_pool_grad_grad(n: Node, b: Builder) -> Expr:
     """Pools again to learn the places of the largest elements, and gathers from there."""
     first = channels_first(n.data_format)
     _, where = window_maxima(n, b, _axes(n), arranged(n.orig_input, n.data_format, first))
     met = arranged(n.grad, n.data_format, first).reshape(-1).take(where)
-    return {"output": arranged(met, first, n.data_format)}
+    return arranged(met, first, n.data_format)
 
 
 class MaxPool3DGrad(_PoolingGradient, orig_input="N D H W C", orig_output="N O P Q C", grad="N O P Q C"):
@@ -147,7 +147,7 @@ class MaxPool3DGrad(_PoolingGradient, orig_input="N D H W C", orig_output="N O P
 
 
 @lowers(MaxPool3DGrad)
-def max_pool_3d_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def max_pool_3d_grad(n: Node, b: Builder) -> Expr:
     """The elements of each window as channels, and of the gradient at those that equal the largest.
 
     Unlike MaxPoolGrad, TensorFlow's kernel gives the gradient to each of equal elements.
@@ -165,7 +165,7 @@ def max_pool_3d_grad(n: Node, b: Builder) -> dict[str, Expr]:
     chosen = b.where(met.equals(largest), gradient, 0)
     volume = arranged(n.orig_input, n.data_format, first).sizes()
     result = reshape_to(spread(chosen, each, axes, places, 1), volume)
-    return {"output": arranged(result, first, n.data_format)}
+    return arranged(result, first, n.data_format)
 
 
 class _AveragesGradient(_PoolingGradient, abstract=True):
@@ -185,7 +185,7 @@ class AvgPool3DGrad(_AveragesGradient, orig_input_shape="5", grad="N O P Q C"):
 
 
 @lowers(AvgPoolGrad, AvgPool3DGrad)
-def avg_pool_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def avg_pool_grad(n: Node, b: Builder) -> Expr:
     """Spreads each window's share over its elements: a transposed convolution with ones, channel by channel."""
     check_float32(n, "grad", std.ConvTranspose)
     axes = _axes(n)
@@ -209,7 +209,7 @@ def avg_pool_grad(n: Node, b: Builder) -> dict[str, Expr]:
     made = padded(made, [(0 - place.before, 0 - place.after) for place in places])
     whole = b.sizes([*(n.size(symbol) for symbol in "NC"), *image])
     result = reshape_to(made, whole)
-    return {"output": arranged(result, first, n.data_format)}
+    return arranged(result, first, n.data_format)
 
 
 def _elements(n: Node, b: Builder, axis: SpatialAxis, place: Margins, size: Size, windows: Size) -> Expr:

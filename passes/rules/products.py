@@ -47,10 +47,10 @@ class MatMul(RawOp, a="I K", b="K J"):
 
 
 @lowers(MatMul, repeatable=True)
-def mat_mul(n: Node, _: Builder) -> dict[str, Expr]:
+def mat_mul(n: Node, _: Builder) -> Expr:
     """A MatMul."""
     a, b = _factor(n.a), _factor(n.b)
-    return {"product": (a.mT if n.transpose_a else a) @ (b.mT if n.transpose_b else b)}
+    return (a.mT if n.transpose_a else a) @ (b.mT if n.transpose_b else b)
 
 
 class _BatchMatMul(RawOp, abstract=True):
@@ -100,13 +100,13 @@ class BatchMatMulV3(
 
 
 @lowers(BatchMatMul, BatchMatMulV2, BatchMatMulV3, repeatable=True)
-def batch_mat_mul(n: Node, _: Builder) -> dict[str, Expr]:
+def batch_mat_mul(n: Node, _: Builder) -> Expr:
     """A MatMul, which broadcasts."""
     x, y = _factor(n.x), _factor(n.y)
     if n.op is BatchMatMulV3:
         wide = COMPUTE_DTYPES.get(n.Tout, n.Tout)
         x, y = (_factor(part.cast(wide)) for part in (x, y))
-    return {"output": _adjoint(n, "x", x, n.adj_x) @ _adjoint(n, "y", y, n.adj_y)}
+    return _adjoint(n, "x", x, n.adj_x) @ _adjoint(n, "y", y, n.adj_y)
 
 
 def _adjoint(n: Node, name: str, x: Expr, transposed: bool) -> Expr:
@@ -197,14 +197,14 @@ class Einsum(RawOp, T=(*COMPUTED, *COMPLEX)):
 
 
 @lowers(Einsum, repeatable=True)
-def einsum(n: Node, b: Builder) -> dict[str, Expr]:
+def einsum(n: Node, b: Builder) -> Expr:
     """A MatMul of two operands whose axes each have a label of their own, an Einsum of others."""
     equation, operands = Equation.of(n.equation), [_factor(part) for part in n.variadic("inputs")]
     assert equation is not None
     if equation.diagonal:
         once = Equation(equation.inputs, tuple(dict.fromkeys(equation.output)))
-        return {"output": _on_diagonals(_sum(n, b, once, operands), once.output, equation.output)}
-    return {"output": _sum(n, b, equation, operands)}
+        return _on_diagonals(_sum(n, b, once, operands), once.output, equation.output)
+    return _sum(n, b, equation, operands)
 
 
 def _sum(n: Node, b: Builder, equation: Equation, operands: list[Expr]) -> Expr:

@@ -90,21 +90,21 @@ class FakeQuantWithMinMaxVarsPerChannel(_Simulated, inputs="*S C", min="C", max=
 
 
 @lowers(FakeQuantWithMinMaxArgs, FakeQuantWithMinMaxVars, FakeQuantWithMinMaxVarsPerChannel, repeatable=True)
-def rounded(n: Node, b: Builder) -> dict[str, Expr]:
+def rounded(n: Node, b: Builder) -> Expr:
     """The nearest number of the grid."""
     grid = _Grid.of(n, b)
     inverse = b.op(std.Reciprocal, grid.step)
     zero = (0.5 - grid.low * inverse).floor()
     inside = n.inputs.minimum(grid.high).maximum(grid.low)
     steps = ((inside - grid.low) * inverse - zero + 0.5).floor()
-    return {"outputs": b.where(grid.empty, 0, steps * grid.step)}
+    return b.where(grid.empty, 0, steps * grid.step)
 
 
 @lowers(FakeQuantWithMinMaxArgsGradient, repeatable=True)
-def fixed_gradient(n: Node, b: Builder) -> dict[str, Expr]:
+def fixed_gradient(n: Node, b: Builder) -> Expr:
     """Of the identity on the grid's range."""
     below, above = _beyond(n, _Grid.of(n, b))
-    return {"backprops": b.where(below | above, 0, n.gradients)}
+    return b.where(below | above, 0, n.gradients)
 
 
 class FakeQuantWithMinMaxVarsGradient(_Simulated, gradients="*S", inputs="*S", min="", max=""):
@@ -116,15 +116,15 @@ class FakeQuantWithMinMaxVarsPerChannelGradient(_Simulated, gradients="*S C", in
 
 
 @lowers(FakeQuantWithMinMaxVarsGradient, FakeQuantWithMinMaxVarsPerChannelGradient, repeatable=True)
-def gradient(n: Node, b: Builder) -> dict[str, Expr]:
+def gradient(n: Node, b: Builder) -> list[Expr]:
     """Of the identity on the grid's range, and of its ends beyond."""
     dy, grid = n.gradients, _Grid.of(n, b)
     below, above = (side & ~grid.empty for side in _beyond(n, grid))
-    return {
-        "backprops_wrt_input": b.where(below | above, 0, dy),
-        "backprop_wrt_min": _total(n, b.where(below, dy, 0)),
-        "backprop_wrt_max": _total(n, b.where(above, dy, 0)),
-    }
+    return [
+        b.where(below | above, 0, dy),
+        _total(n, b.where(below, dy, 0)),
+        _total(n, b.where(above, dy, 0)),
+    ]
 
 
 def _beyond(n: Node, grid: _Grid) -> tuple[Expr, Expr]:
@@ -214,7 +214,7 @@ class QuantizeAndDequantizeV4(QuantizeAndDequantizeV2):
 
 
 @lowers(QuantizeAndDequantizeV2, QuantizeAndDequantizeV3, QuantizeAndDequantizeV4, repeatable=True)
-def quantized_and_dequantized(n: Node, b: Builder) -> dict[str, Expr]:
+def quantized_and_dequantized(n: Node, b: Builder) -> Expr:
     """Scaled by the end that needs the larger step, rounded, and scaled back."""
     if n.op is QuantizeAndDequantizeV3:
         n.fixed("num_bits")
@@ -238,7 +238,7 @@ def quantized_and_dequantized(n: Node, b: Builder) -> dict[str, Expr]:
         x = x.minimum(most).maximum(least)
     x = x * b.where(lower, by_least, by_most)
     half_up = n.get("round_mode", "") == "HALF_UP"
-    return {"output": ((x + 0.5).floor() if half_up else b.op(std.Round, x)) * step}
+    return ((x + 0.5).floor() if half_up else b.op(std.Round, x)) * step
 
 
 class QuantizeAndDequantizeV4Grad(_Ranged, gradients="*S", input="*S", input_min="*E", input_max="*E"):
@@ -246,10 +246,10 @@ class QuantizeAndDequantizeV4Grad(_Ranged, gradients="*S", input="*S", input_min
 
 
 @lowers(QuantizeAndDequantizeV4Grad, repeatable=True)
-def quantized_and_dequantized_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def quantized_and_dequantized_grad(n: Node, b: Builder) -> list[Expr]:
     """Of the identity on the range."""
     x = n.input
     within = [~(x < _along_axis(n, n.input_min)), ~(x > _along_axis(n, n.input_max))]
-    nothing = {f"input_{end}_backprop": b.zeros_like(n.operand(f"input_{end}")) for end in ("min", "max")}
+    nothing = [b.zeros_like(end) for end in (n.input_min, n.input_max)]
     inside = b.op(std.And, *within) & ~b.op(std.IsNaN, x)
-    return {"input_backprop": n.gradients * inside.cast(x.dtype), **nothing}
+    return [n.gradients * inside.cast(x.dtype), *nothing]

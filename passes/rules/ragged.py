@@ -104,7 +104,7 @@ class RaggedTensorToTensor(RawOp):
 
 
 @lowers(RaggedTensorToTensor, repeatable=True)
-def ragged_tensor_to_tensor(n: Node, b: Builder) -> dict[str, Expr]:
+def ragged_tensor_to_tensor(n: Node, b: Builder) -> Expr:
     """Values written at their places into an array of the default that holds all of them, cut to what is asked for."""
     values = movable(n.moved("values"))
     rank, levels, owners, rows = rank_of(n, "values", values), list[Expr](), list["Expr | None"](), None
@@ -133,7 +133,7 @@ def ragged_tensor_to_tensor(n: Node, b: Builder) -> dict[str, Expr]:
     made = b.op(std.ScatterND, base, places, values)
     for axis, size in enumerate(sizes):
         made = made if size is None else made.slice(0, size, axis=axis)
-    return {"result": made}
+    return made
 
 
 def _asked(n: Node, b: Builder, natural: Sequence[Expr]) -> list[Expr | None]:
@@ -161,7 +161,7 @@ class RaggedRange(RawOp, T=(*PAIRED, *INDEX)):
 
 
 @lowers(RaggedRange, repeatable=True)
-def ragged_range(n: Node, b: Builder) -> dict[str, Expr]:
+def ragged_range(n: Node, b: Builder) -> list[Expr]:
     """The number of each value within its row, times the step, behind the start."""
     operands = [computed(n.operand(name)) for name in ("starts", "limits", "deltas")]
     ranks = [rank_of(n, name, x) for name, x in zip(("starts", "limits", "deltas"), operands, strict=True)]
@@ -176,7 +176,7 @@ def ragged_range(n: Node, b: Builder) -> dict[str, Expr]:
     splits = _splits_of(b.where(forward, lengths, 0))
     owners = _owners(splits)
     first, by = (x.take(owners) for x in (start, step))
-    return {"rt_nested_splits": splits, "rt_dense_values": first + by * _places(_begun(splits), owners).cast(kind)}
+    return [splits, first + by * _places(_begun(splits), owners).cast(kind)]
 
 
 class RaggedGather(RawOp, indices="N"):
@@ -193,7 +193,7 @@ class RaggedGather(RawOp, indices="N"):
 
 
 @lowers(RaggedGather, repeatable=True)
-def ragged_gather(n: Node, _: Builder) -> dict[str, Sequence[Expr] | Expr]:
+def ragged_gather(n: Node, _: Builder) -> list[Expr]:
     """From each level to the next: the rows that are asked for, one behind another."""
     wanted, made = wide(n.indices), []
     for given in n.variadic("params_nested_splits"):
@@ -204,7 +204,7 @@ def ragged_gather(n: Node, _: Builder) -> dict[str, Sequence[Expr] | Expr]:
         wanted = _places(_begun(made[-1]), owners) + start.take(owners)
     kind = n.variadic("params_nested_splits")[0].dtype
     values = n.moved("params_dense_values").take(wanted)
-    return {"output_nested_splits": [splits.cast(kind) for splits in made], "output_dense_values": values}
+    return [*(splits.cast(kind) for splits in made), values]
 
 
 class RaggedTensorToSparse(RawOp):
@@ -212,7 +212,7 @@ class RaggedTensorToSparse(RawOp):
 
 
 @lowers(RaggedTensorToSparse, repeatable=True)
-def ragged_tensor_to_sparse(n: Node, b: Builder) -> dict[str, Expr]:
+def ragged_tensor_to_sparse(n: Node, b: Builder) -> list[Expr]:
     """The place of each value, and within values that are arrays that of each number."""
     values = n.moved("rt_dense_values")
     rank, levels = rank_of(n, "rt_dense_values", values), [wide(splits) for splits in n.variadic("rt_nested_splits")]
@@ -229,8 +229,8 @@ def ragged_tensor_to_sparse(n: Node, b: Builder) -> dict[str, Expr]:
         places = [place.reshape(-1) for place in places]
     shape = concat([_count(levels[0]), *map(_longest, levels), *([inner] if rank > 1 else [])], 0)
     indices = concat([place.unsqueeze(1) for place in places], 1)
-    return {
-        "sparse_indices": indices,
-        "sparse_values": flatten_rows(values, rank),
-        "sparse_dense_shape": shape,
-    }
+    return [
+        indices,
+        flatten_rows(values, rank),
+        shape,
+    ]

@@ -39,11 +39,10 @@ class StatelessRandomGetKeyCounterAlg(RawOp, seed="2", Tseed=(*INDEX, "uint32", 
 
 
 @lowers(StatelessRandomGetKeyCounter, StatelessRandomGetKeyCounterAlg)
-def key_and_counter(n: Node, b: Builder) -> dict[str, Expr]:
+def key_and_counter(n: Node, b: Builder) -> list[Expr]:
     """The seed's own random words."""
     stream = _stream(n, b)
-    found = {"key": stream.key, "counter": stream.counter}
-    return {**found, **preferred_algorithm(n, b)} if n.op is StatelessRandomGetKeyCounterAlg else found
+    return [stream.key, stream.counter, preferred_algorithm(n, b)]
 
 
 class StatelessRandomGetAlg(RawOp):
@@ -51,9 +50,9 @@ class StatelessRandomGetAlg(RawOp):
 
 
 @lowers(StatelessRandomGetAlg)
-def preferred_algorithm(_: Node, b: Builder) -> dict[str, Expr]:
+def preferred_algorithm(_: Node, b: Builder) -> Expr:
     """Philox."""
-    return {"alg": b.constant(1, ir.DataType.INT32)}
+    return b.constant(1, ir.DataType.INT32)
 
 
 def _count(n: Node, b: Builder) -> Expr:
@@ -62,10 +61,10 @@ def _count(n: Node, b: Builder) -> Expr:
     return b.op(std.ReduceProd, sizes, keepdims=0).reshape(1)
 
 
-def _shaped(n: Node, b: Builder, flat: Expr, count: Expr) -> dict[str, Expr]:
+def _shaped(n: Node, b: Builder, flat: Expr, count: Expr) -> Expr:
     """The first so many numbers in the shape that is asked for."""
     found = flat.slice(0, count, axis=0)
-    return {"output": b.op(std.Reshape, found, n.shape.cast(INT64), allowzero=1)}
+    return b.op(std.Reshape, found, n.shape.cast(INT64), allowzero=1)
 
 
 def _words(n: Node, b: Builder, count: Expr, each: int) -> Expr:
@@ -98,7 +97,7 @@ class StatelessRandomUniform(_Numbers, Tseed=(*INDEX, "uint32", "uint64"), dtype
 
 
 @lowers(StatelessRandomUniform, StatelessRandomUniformV2)
-def uniform(n: Node, b: Builder) -> dict[str, Expr]:
+def uniform(n: Node, b: Builder) -> Expr:
     """Numbers in the order of their words."""
     count, dtype = _count(n, b), ir.DataType(n.call.attributes["dtype"])
     return _shaped(n, b, fractions(_words(n, b, count, 2 if dtype == DOUBLE else 4), dtype), count)
@@ -122,7 +121,7 @@ class StatelessRandomNormal(_Numbers, Tseed=(*INDEX, "uint32", "uint64"), dtype=
 
 
 @lowers(StatelessRandomNormal, StatelessRandomNormalV2)
-def normal(n: Node, b: Builder) -> dict[str, Expr]:
+def normal(n: Node, b: Builder) -> Expr:
     """Halves are made in float32."""
     count, dtype = _count(n, b), ir.DataType(n.call.attributes["dtype"])
     wide = DOUBLE if dtype == DOUBLE else FLOAT
@@ -139,7 +138,7 @@ class StatelessTruncatedNormal(_Numbers, Tseed=(*INDEX, "uint32", "uint64"), dty
 
 
 @lowers(StatelessTruncatedNormal, StatelessTruncatedNormalV2)
-def truncated_normal(n: Node, b: Builder) -> dict[str, Expr]:
+def truncated_normal(n: Node, b: Builder) -> Expr:
     """Each group of numbers has words of its own, of whose normal numbers it takes the first that lie within."""
     count, dtype = _count(n, b), ir.DataType(n.call.attributes["dtype"])
     wide = DOUBLE if dtype == DOUBLE else FLOAT
@@ -175,7 +174,7 @@ class StatelessRandomUniformInt(_Numbers, Tseed=(*INDEX, "uint32", "uint64")):
     StatelessRandomUniformInt,
     StatelessRandomUniformIntV2,
 )
-def integers(n: Node, b: Builder) -> dict[str, Expr]:
+def integers(n: Node, b: Builder) -> Expr:
     """The words, or pairs of them, as they are; or their remainders, which are counted from the lower bound."""
     dtype, count = n.call.outputs[0].dtype, _count(n, b)
     assert dtype is not None
@@ -210,13 +209,13 @@ class StatelessMultinomial(
 
 
 @lowers(StatelessMultinomial)
-def multinomial(n: Node, b: Builder) -> dict[str, Expr]:
+def multinomial(n: Node, b: Builder) -> Expr:
     """A fraction of two words for each sample."""
     sizes = b.sizes([n.logits.size(0), n.num_samples.cast(INT64).reshape(1)])
     count = b.op(std.ReduceProd, sizes, keepdims=1)
     flat = fractions(_words(n, b, count, 2), DOUBLE).slice(0, count, axis=0)
     classes = sampled(n.logits, b.op(std.Reshape, flat, sizes, allowzero=1))
-    return {"output": classes.cast(ir.DataType(n.call.attributes["output_dtype"]))}
+    return classes.cast(ir.DataType(n.call.attributes["output_dtype"]))
 
 
 # Of Philox 4x32-10: factors and what is added to the key, round by round.

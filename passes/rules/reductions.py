@@ -100,9 +100,9 @@ class Sum(_Reduction):
 
 
 @lowers(Sum, repeatable=True)
-def sum_(n: Node, b: Builder) -> dict[str, Expr]:
+def sum_(n: Node, b: Builder) -> Expr:
     """A ReduceSum."""
-    return {"output": reduced(n, b, std.ReduceSum, _in_int64(n.input))}
+    return reduced(n, b, std.ReduceSum, _in_int64(n.input))
 
 
 class Prod(_Reduction, T=NUMBERS):
@@ -110,9 +110,9 @@ class Prod(_Reduction, T=NUMBERS):
 
 
 @lowers(Prod, repeatable=True)
-def prod(n: Node, b: Builder) -> dict[str, Expr]:
+def prod(n: Node, b: Builder) -> Expr:
     """A ReduceProd."""
-    return {"output": reduced(n, b, std.ReduceProd, _in_int64(n.input))}
+    return reduced(n, b, std.ReduceProd, _in_int64(n.input))
 
 
 class Mean(_Reduction):
@@ -120,7 +120,7 @@ class Mean(_Reduction):
 
 
 @lowers(Mean, repeatable=True)
-def mean(n: Node, b: Builder) -> dict[str, Expr]:
+def mean(n: Node, b: Builder) -> Expr:
     """The sum over the number of elements: onnxruntime makes zeros of the mean of nothing, which is NaN.
 
     A ReduceMean where there is something.
@@ -128,7 +128,7 @@ def mean(n: Node, b: Builder) -> dict[str, Expr]:
     x = n.input
     count = _count(n, x)
     if x.dtype.is_floating_point() and isinstance(count, int) and count > 0:
-        return {"output": reduced(n, b, std.ReduceMean, x)}
+        return reduced(n, b, std.ReduceMean, x)
     total = reduced(n, b, std.ReduceSum, _in_int64(x))
     if count is None:
         count = b.op(std.Size, x) / b.op(std.Size, total).maximum(1)
@@ -136,7 +136,7 @@ def mean(n: Node, b: Builder) -> dict[str, Expr]:
         # Of integers the mean of nothing is 0.
         count = max(count, 1) if isinstance(count, int) else count.maximum(1)
         total = total.cast(x.dtype) if x.dtype == _UINT64 else total
-    return {"output": total / (count if isinstance(count, int) else count.cast(total.dtype))}
+    return total / (count if isinstance(count, int) else count.cast(total.dtype))
 
 
 def _count(n: Node, x: Expr) -> int | Expr | None:
@@ -168,13 +168,13 @@ class Min(_Reduction):
 
 
 @lowers(Max, Min, repeatable=True)
-def extreme(n: Node, b: Builder) -> dict[str, Expr]:
+def extreme(n: Node, b: Builder) -> Expr:
     """A ReduceMax or ReduceMin, to which NaN is added where an element is one: onnxruntime may overlook it."""
     x = _ordered(n.input)
     result = reduced(n, b, std.ReduceMax if n.op is Max else std.ReduceMin, x)
     if x.dtype.is_floating_point():
         result = result + reduced(n, b, std.ReduceSum, b.where(b.op(std.IsNaN, x), x, 0))
-    return {"output": result + -(2**63) if n.input.dtype == _UINT64 else result}
+    return result + -(2**63) if n.input.dtype == _UINT64 else result
 
 
 class All(_Reduction):
@@ -186,12 +186,12 @@ class Any(_Reduction):
 
 
 @lowers(All, Any, repeatable=True)
-def quantified(n: Node, b: Builder) -> dict[str, Expr]:
+def quantified(n: Node, b: Builder) -> Expr:
     """Counts those that hold, or that do not."""
     every = n.op is All
     x = ~n.input if every else n.input
     found = reduced(n, b, std.ReduceSum, x.cast(ir.DataType.INT32)) > 0
-    return {"output": ~found if every else found}
+    return ~found if every else found
 
 
 class _Position(RawOp, abstract=True, dimension=""):
@@ -214,13 +214,13 @@ class ArgMin(_Position):
 
 
 @lowers(ArgMax, ArgMin, repeatable=True)
-def position(n: Node, b: Builder) -> dict[str, Expr]:
+def position(n: Node, b: Builder) -> Expr:
     """An ArgMax or ArgMin of what is a number."""
     x, largest = _ordered(n.input), n.op is ArgMax
     axis = int(n.fixed("dimension"))
     if x.dtype.is_floating_point():
         x = b.where(b.op(std.IsNaN, x), -math.inf if largest else math.inf, x)
-    return {"output": b.op(std.ArgMax if largest else std.ArgMin, x, axis=axis, keepdims=0)}
+    return b.op(std.ArgMax if largest else std.ArgMin, x, axis=axis, keepdims=0)
 
 
 class _Cumulative(RawOp, abstract=True, axis=""):
@@ -237,10 +237,10 @@ class Cumsum(_Cumulative):
 
 
 @lowers(Cumsum, repeatable=True)
-def cumsum(n: Node, b: Builder) -> dict[str, Expr]:
+def cumsum(n: Node, b: Builder) -> Expr:
     """A CumSum."""
     flags = {"exclusive": int(n.exclusive), "reverse": int(n.reverse)}
-    return {"out": b.op(std.CumSum, _in_int64(n.x), n.axis, **flags)}
+    return b.op(std.CumSum, _in_int64(n.x), n.axis, **flags)
 
 
 class Cumprod(_Cumulative, T=NUMBERS):
@@ -250,13 +250,13 @@ class Cumprod(_Cumulative, T=NUMBERS):
 
 
 @lowers(Cumprod, repeatable=True)
-def cumprod(n: Node, b: Builder) -> dict[str, Expr]:
+def cumprod(n: Node, b: Builder) -> Expr:
     """A Scan along the axis that multiplies; an exclusive product starts with 1."""
     axis, rank = int(n.fixed("axis")), rank_of(n, "x", n.x)
     x = _in_int64(n.x)
     along = axis % rank
     if x.size(along) == 0:
-        return {"out": n.x}
+        return n.x
     order = [along, *(other for other in range(rank) if other != along)]
     steps = x.transpose(*order)
     start = b.fill(1, [steps.size(position) for position in range(1, rank)], steps.dtype)
@@ -266,4 +266,4 @@ def cumprod(n: Node, b: Builder) -> dict[str, Expr]:
         return [product], [states[0] if n.exclusive else product]
 
     _, (products,) = b.scan(body, states=[start], inputs=[steps], reverse=bool(n.reverse))
-    return {"out": products.transpose(*(order.index(position) for position in range(rank)))}
+    return products.transpose(*(order.index(position) for position in range(rank)))

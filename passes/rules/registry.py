@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,15 +15,12 @@ from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.form import node_label
 from lstm_lower.opdef import REGISTRY, Arranged, Call, OpDef
 from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES
+from lstm_lower.passes.rewriting import Results
 from lstm_lower.registry import DOMAIN, Registry, is_ours
 
-# The outputs by name, those of a variadic output as a list; a missing one is one that the node must not be asked for.
-Results = Mapping[str, Expr | Sequence[Expr]]
-
-
-# Of a node and the builder that emits in its place, as `passes/rewriting.py` has it.
+# As `passes/rewriting.py` has it, of a node and the builder that emits in its place. Of the outputs in order, an entry
+# each for those of a variadic one, a missing one or `None` is one that the node must not be asked for.
 Formula = Callable[["Node", Builder], Results]
-
 
 F = TypeVar("F", bound=Formula)
 

@@ -58,12 +58,12 @@ def _scale(counts: Expr, power: float) -> Expr:
     return counts if power == 1 else counts.sqrt()
 
 
-def _sum(rows: Expr, ids: Expr, segments: Size, power: float) -> dict[str, Expr]:
+def _sum(rows: Expr, ids: Expr, segments: Size, power: float) -> Expr:
     """The sums over the number of rows to a power."""
     total = add_rows(rows, ids, segments)
     if power:
         total = total / _per_row(_scale(_row_counts(ids, segments, rows.dtype), power), rows)
-    return {"output": total}
+    return total
 
 
 class _Rows(RawOp, abstract=True, indices="N", segment_ids="N", num_segments="", output_dim0="", dense_output_dim0=""):
@@ -86,7 +86,7 @@ class SegmentMean(_Rows, T=FLOATS):
 
 
 @lowers(SegmentSum, SegmentMean)
-def segment_sum(n: Node, b: Builder) -> dict[str, Expr]:
+def segment_sum(n: Node, b: Builder) -> Expr:
     """Rows added, and divided by their number."""
     ids = n.segment_ids.cast(INT64)
     return _sum(n.data, from_front(ids), _last_number(n, b, ids), 1 if n.op is SegmentMean else 0)
@@ -170,7 +170,7 @@ _POWERS = {
     SparseSegmentMeanWithNumSegments,
     SparseSegmentSqrtNWithNumSegments,
 )
-def sparse_segment_sum(n: Node, b: Builder) -> dict[str, Expr]:
+def sparse_segment_sum(n: Node, b: Builder) -> Expr:
     """Rows picked, added, and divided by a power of their number."""
     ids = n.segment_ids.cast(INT64)
     numbers = from_front(ids)
@@ -183,22 +183,22 @@ def sparse_segment_sum(n: Node, b: Builder) -> dict[str, Expr]:
 
 
 @lowers(SparseSegmentSumGrad, SparseSegmentMeanGrad, SparseSegmentSqrtNGrad)
-def sparse_segment_gradient(n: Node, b: Builder) -> dict[str, Expr]:
+def sparse_segment_gradient(n: Node, b: Builder) -> Expr:
     """The segments' gradients over a power of their number of rows, picked for each row and added where it was read."""
     rows = _given_number(n, "output_dim0")
     indices = below(from_front(n.indices.cast(INT64)), b.sizes([rows]))
-    return {"output": add_rows(_shares(n), indices, rows)}
+    return add_rows(_shares(n), indices, rows)
 
 
 @lowers(SparseSegmentSumGradV2, SparseSegmentMeanGradV2, SparseSegmentSqrtNGradV2)
-def sparse_segment_rows(n: Node, b: Builder) -> dict[str, Expr]:
+def sparse_segment_rows(n: Node, b: Builder) -> list[Expr]:
     """The same, added where the row stands among the different ones that were read."""
     unique, _, places, _ = b.ops(std.Unique, n.indices.cast(INT64), outputs=4, sorted=1)
     for value in (unique, places):
         value.value.type = ir.TensorType(INT64)
         b.set_shape(value, [None])
     output = add_rows(_shares(n), places, unique.sizes())
-    return {"output": output, "sorted_unique_indices": unique}
+    return [output, unique]
 
 
 def _shares(n: Node) -> Expr:
@@ -297,13 +297,13 @@ class UnsortedSegmentMin(_UnsortedSegments, T=COMPUTED):
 
 
 @lowers(UnsortedSegmentProd, UnsortedSegmentMax, UnsortedSegmentMin)
-def unsorted_segment_extreme(n: Node, b: Builder) -> dict[str, Expr]:
+def unsorted_segment_extreme(n: Node, b: Builder) -> Expr:
     """Rows with negative numbers go behind the last segment."""
     rank = rank_of(n, "segment_ids", n.segment_ids)
     segments = _given_number(n, "num_segments")
     ids = n.segment_ids.cast(INT64)
     ids = segments_or_none(ids if rank == 1 else ids.reshape(-1), b.sizes([segments]))
-    return {"output": _extreme(n, flatten_rows(n.data, rank), ids, segments)}
+    return _extreme(n, flatten_rows(n.data, rank), ids, segments)
 
 
 class SegmentMin(_Rows, T=COMPUTED):
@@ -311,7 +311,7 @@ class SegmentMin(_Rows, T=COMPUTED):
 
 
 @lowers(SegmentProd, SegmentMax, SegmentMin)
-def segment_extreme(n: Node, b: Builder) -> dict[str, Expr]:
+def segment_extreme(n: Node, b: Builder) -> Expr:
     """The same; a maximum or minimum of no rows is 0."""
     ids = n.segment_ids.cast(INT64)
     segments = _last_number(n, b, ids)
@@ -321,7 +321,7 @@ def segment_extreme(n: Node, b: Builder) -> dict[str, Expr]:
         ones = b.fill(1, ids.sizes(), n.data.dtype)
         filled = add_rows(ones.unsqueeze(1), ids, segments).reshape(-1) > 0
         result = b.where(_per_row(filled, n.data), result, 0)
-    return {"output": result}
+    return result
 
 
 class UnsortedSegmentSum(_UnsortedSegments, T=(*COMPUTED, *COMPLEX), Tindices=INDEX):
@@ -331,7 +331,7 @@ class UnsortedSegmentSum(_UnsortedSegments, T=(*COMPUTED, *COMPLEX), Tindices=IN
 
 
 @lowers(UnsortedSegmentSum)
-def unsorted_segment_sum(n: Node, _: Builder) -> dict[str, Expr]:
+def unsorted_segment_sum(n: Node, _: Builder) -> Expr:
     """Adds rows into zeros."""
     rank = rank_of(n, "segment_ids", n.segment_ids)
     count = n.num_segments.cast(INT64).reshape(1)
@@ -340,7 +340,7 @@ def unsorted_segment_sum(n: Node, _: Builder) -> dict[str, Expr]:
     rows = flatten_rows(n.data, rank)
     ids = n.segment_ids.cast(INT64)
     ids = segments_or_none(ids if rank == 1 else ids.reshape(-1), count)
-    return {"output": add_rows(rows, ids, segments)}
+    return add_rows(rows, ids, segments)
 
 
 def segments_or_none(ids: Expr, count: Expr) -> Expr:

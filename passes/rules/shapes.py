@@ -28,7 +28,7 @@ class Size(RawOp):
 
 
 @lowers(Shape, Size, repeatable=True)
-def shape(n: Node, b: Builder) -> dict[str, Expr]:
+def shape(n: Node, b: Builder) -> Expr:
     """Numbers where all are known."""
     x = n.moved("input")
     known = [size for size in x.shape or () if isinstance(size, int)]
@@ -37,8 +37,8 @@ def shape(n: Node, b: Builder) -> dict[str, Expr]:
         total = 1
         for size in known:
             total *= size
-        return {"output": b.constant(total if n.op is Size else known, n.out_type)}
-    return {"output": b.op(op, x)}
+        return b.constant(total if n.op is Size else known, n.out_type)
+    return b.op(op, x)
 
 
 class Reshape(RawOp, shape="R"):
@@ -60,22 +60,22 @@ class Reshape(RawOp, shape="R"):
 
 
 @lowers(Reshape, repeatable=True)
-def reshape(n: Node, b: Builder) -> dict[str, Expr]:
+def reshape(n: Node, b: Builder) -> Expr:
     """A Reshape; where one size alone is not a known number it is what is left over."""
     x, wanted = n.moved("tensor"), n.shape.entries
     target = wide(n.shape)
     if wanted is None:
-        return {"output": reshape_to(x, target)}
+        return reshape_to(x, target)
     sizes = [size for size in wanted if isinstance(size, int)]
     if 0 in sizes:
         # Nothing is left of any array, and a 0 means something else to older opsets.
-        return {"output": b.fill(0, entries(target) or [], x.dtype)}
+        return b.fill(0, entries(target) or [], x.dtype)
     if len(sizes) == len(wanted) or (len(sizes) == len(wanted) - 1 and -1 not in sizes):
         output = b.op(std.Reshape, x, b.ints(*[size if isinstance(size, int) else -1 for size in wanted]))
     else:
         output = reshape_to(x, target)
     said: list[Dim | None] = [None if size == -1 or isinstance(size, Entry) else size for size in wanted]
-    return {"output": b.set_shape(output, said)}
+    return b.set_shape(output, said)
 
 
 class ExpandDims(RawOp):
@@ -92,9 +92,9 @@ class ExpandDims(RawOp):
 
 
 @lowers(ExpandDims, repeatable=True)
-def expand_dims(n: Node, _: Builder) -> dict[str, Expr]:
+def expand_dims(n: Node, _: Builder) -> Expr:
     """An Unsqueeze."""
-    return {"output": n.moved("input").unsqueeze(int(n.fixed("axis").reshape(-1)[0]))}
+    return n.moved("input").unsqueeze(int(n.fixed("axis").reshape(-1)[0]))
 
 
 class Squeeze(RawOp):
@@ -125,14 +125,14 @@ class Squeeze(RawOp):
 
 
 @lowers(Squeeze, repeatable=True)
-def squeeze(n: Node, b: Builder) -> dict[str, Expr]:
+def squeeze(n: Node, b: Builder) -> Expr:
     """The named axes; those of size 1 where none is named, which the run finds out if sizes are open."""
     x, axes = n.moved("input"), n.op.axes(n.call)
     named = [*n.squeeze_dims, *n.call.attributes["axis"]]
     if axes is None and not named:
-        return {"output": b.op(std.Squeeze, x)}
+        return b.op(std.Squeeze, x)
     chosen = named if axes is None else axes
-    return {"output": x.squeeze(*chosen) if chosen else x}
+    return x.squeeze(*chosen) if chosen else x
 
 
 class _Stated(RawOp, abstract=True):
@@ -165,13 +165,13 @@ class PlaceholderWithDefault(_Stated):
 
 
 @lowers(EnsureShape, PlaceholderWithDefault, repeatable=True)
-def passed(n: Node, b: Builder) -> dict[str, Expr]:
+def passed(n: Node, b: Builder) -> Expr:
     """The input; what is said of its shape goes without a check at run time."""
     x, stated = n.moved("input"), n.op.stated(n.call)
     if stated is None:
-        return {"output": x}
+        return x
     shape = [size if isinstance(size, int) else own for own, size in zip(x.shape or stated, stated, strict=True)]
-    return {"output": x if x.shape == (*shape,) else b.set_shape(b.op(std.Identity, x), shape)}
+    return x if x.shape == (*shape,) else b.set_shape(b.op(std.Identity, x), shape)
 
 
 class UnravelIndex(RawOp, dims="R"):
@@ -186,7 +186,7 @@ class UnravelIndex(RawOp, dims="R"):
 
 
 @lowers(UnravelIndex)
-def unravel_index(n: Node, _: Builder) -> dict[str, Expr]:
+def unravel_index(n: Node, _: Builder) -> Expr:
     """Divided by the number of elements behind each axis; what is left of a division by its size."""
     sizes: list[Number] | None = entries(n.dims)
     if sizes is None or not sizes:
@@ -198,4 +198,4 @@ def unravel_index(n: Node, _: Builder) -> dict[str, Expr]:
         assert isinstance(place, Expr)
         rows.append(place.unsqueeze(0))
         step = size * step
-    return {"output": concat(rows[::-1], 0)}
+    return concat(rows[::-1], 0)

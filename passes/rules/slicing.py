@@ -30,14 +30,14 @@ class Slice(RawOp, begin="R", size="R"):
 
 
 @lowers(Slice, repeatable=True)
-def slice_(n: Node, b: Builder) -> dict[str, Expr]:
+def slice_(n: Node, b: Builder) -> Expr:
     """Cuts the axes of which not all is wanted."""
     x = n.moved("input")
     given = [wide(n.begin), wide(n.moved("size"))]
     begins, sizes = (entries(vector) for vector in given)
     if begins is None or sizes is None:
         ends = b.where(given[1] < 0, END, given[0] + given[1])
-        return {"output": b.op(std.Slice, x, given[0], ends)}
+        return b.op(std.Slice, x, given[0], ends)
     known: list[Dim | None] = list(given[1].entries or ())
     cuts: list[tuple[Size, Size, int]] = []
     for axis, (begin, size) in enumerate(zip(begins, sizes, strict=True)):
@@ -51,7 +51,7 @@ def slice_(n: Node, b: Builder) -> dict[str, Expr]:
         cuts.append((begin, end, axis))
         left = whole - begin if isinstance(whole, int) and isinstance(begin, int) else None
         known[axis] = left if known[axis] == -1 else None if isinstance(known[axis], Entry) else known[axis]
-    return {"output": b.set_shape(_cut(x, cuts), known)}
+    return b.set_shape(_cut(x, cuts), known)
 
 
 def _sum(first: Size, second: Size) -> Size:
@@ -94,7 +94,7 @@ class StridedSlice(RawOp, begin="N", end="N", strides="N"):
 
 
 @lowers(StridedSlice, repeatable=True)
-def strided_slice(n: Node, b: Builder) -> dict[str, Expr]:
+def strided_slice(n: Node, b: Builder) -> Expr:
     """One Slice of all axes that keep more than one element, a Gather of each of the others, then the new axes."""
     x = n.moved("input")
     begins, ends = entries(wide(n.begin)), entries(wide(n.end))
@@ -117,7 +117,7 @@ def strided_slice(n: Node, b: Builder) -> dict[str, Expr]:
     for position, axis in reversed(list(enumerate(axes))):
         if axis.index and axis.begin is not None:
             x = x.take(scalar(b, axis.begin), axis=position)
-    return {"output": x.unsqueeze(*added) if added else x}
+    return x.unsqueeze(*added) if added else x
 
 
 def _backwards(x: Expr, position: int, axis: Axis) -> tuple[Expr, Axis]:

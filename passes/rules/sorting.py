@@ -21,7 +21,7 @@ class Where(RawOp):
 
 
 @lowers(Where, repeatable=True)
-def where(n: Node, b: Builder) -> dict[str, Expr]:
+def where(n: Node, b: Builder) -> Expr:
     """NonZero's result has a column for each place; a scalar has a place without numbers."""
     x = n.moved("condition")
     if x.dtype.name != "BOOL":
@@ -29,8 +29,8 @@ def where(n: Node, b: Builder) -> dict[str, Expr]:
         x = ~x.equals(0)
     if x.shape == ():
         count = x.cast(INT64).reshape(1)
-        return {"index": full(b.sizes([count, 0]), 0, INT64)}
-    return {"index": b.op(std.NonZero, x).transpose(1, 0)}
+        return full(b.sizes([count, 0]), 0, INT64)
+    return b.op(std.NonZero, x).transpose(1, 0)
 
 
 class Unique(RawOp, x="N", T=ORDERED):
@@ -46,7 +46,7 @@ class UniqueWithCountsV2(UniqueV2):
 
 
 @lowers(Unique, UniqueWithCounts, UniqueWithCountsV2, repeatable=True)
-def unique(n: Node, _: Builder) -> dict[str, Expr]:
+def unique(n: Node, _: Builder) -> list[Expr]:
     """ONNX's Unique."""
     axis = n.fixed("axis") if n.op is UniqueWithCountsV2 else None
     return unique_slices(n.x, 0 if axis is None or not axis.size else int(axis.reshape(-1)[0]))
@@ -57,17 +57,17 @@ class ListDiff(RawOp, x="N", y="M"):
 
 
 @lowers(ListDiff, repeatable=True)
-def list_diff(n: Node, b: Builder) -> dict[str, Expr]:
+def list_diff(n: Node, b: Builder) -> list[Expr]:
     """The elements that equal none of y."""
     x, y = n.x, n.y
     known, others = n.constant("x"), n.constant("y")
     if known is not None and others is not None:
         # The order of axes in the gradient of a product along some of them; a Transpose has it as an attribute.
         kept = np.flatnonzero(~np.isin(known, others))
-        return {"out": b.constant(known[kept], x.dtype), "idx": b.constant(kept, INT64)}
+        return [b.constant(known[kept], x.dtype), b.constant(kept, INT64)]
     equal = x.unsqueeze(1).equals(y.unsqueeze(0)).cast(INT64).sum(1)
     places = b.op(std.NonZero, equal < 1).reshape(-1)
-    return {"out": x.take(places), "idx": places}
+    return [x.take(places), places]
 
 
 class _Largest(RawOp, abstract=True, input="*S N", T=ORDERED):
@@ -106,11 +106,11 @@ class TopKV2(_Largest, k=""):
 
 
 @lowers(TopK, TopKV2, repeatable=True)
-def top_k(n: Node, b: Builder) -> dict[str, Expr]:
+def top_k(n: Node, b: Builder) -> list[Expr]:
     """ONNX's TopK, which takes the first of equal ones too."""
     count = b.ints(n.k) if isinstance(n.k, int) else wide(n.k).reshape(1)
     values, indices = b.ops(std.TopK, computed(n.moved("input")), count, outputs=2, axis=-1, sorted=int(n.sorted))
-    return {"values": values, "indices": indices}
+    return [values, indices]
 
 
 class NthElement(RawOp, input="*S N", n="", T=ORDERED):
@@ -118,8 +118,8 @@ class NthElement(RawOp, input="*S N", n="", T=ORDERED):
 
 
 @lowers(NthElement, repeatable=True)
-def nth_element(n: Node, b: Builder) -> dict[str, Expr]:
+def nth_element(n: Node, b: Builder) -> Expr:
     """The last of the n + 1 smallest or largest."""
     number = wide(n.n)
     values, _ = b.ops(std.TopK, computed(n.moved("input")), number.reshape(1) + 1, outputs=2, largest=int(n.reverse))
-    return {"values": values.take(number, axis=-1)}
+    return values.take(number, axis=-1)

@@ -32,14 +32,14 @@ class SparseToDense(RawOp, output_shape="R", default_value=""):
 
 
 @lowers(SparseToDense, repeatable=True)
-def sparse_to_dense(n: Node, b: Builder) -> dict[str, Expr]:
+def sparse_to_dense(n: Node, b: Builder) -> Expr:
     """The default everywhere, and the values written into it."""
     places, values = from_front(wide(n.sparse_indices)), movable(n.moved("sparse_values"))
     rank = rank_of(n, "sparse_indices", places)
     places = places.reshape(1, 1) if rank == 0 else places.unsqueeze(1) if rank == 1 else places
     if rank_of(n, "sparse_values", values) == 0:
         values = expanded(values, b.sizes([places.size(0)]))
-    return {"dense": b.op(std.ScatterND, expanded(n.moved("default_value"), n.output_shape), places, values)}
+    return b.op(std.ScatterND, expanded(n.moved("default_value"), n.output_shape), places, values)
 
 
 class SparseTensorDenseAdd(RawOp, a_indices="N R", a_values="N", a_shape="R", T=NUMBERS):
@@ -47,9 +47,9 @@ class SparseTensorDenseAdd(RawOp, a_indices="N R", a_values="N", a_shape="R", T=
 
 
 @lowers(SparseTensorDenseAdd, repeatable=True)
-def sparse_tensor_dense_add(n: Node, b: Builder) -> dict[str, Expr]:
+def sparse_tensor_dense_add(n: Node, b: Builder) -> Expr:
     """The values added at their places."""
-    return {"output": added(n, b, "a_indices", computed(n.moved("b")), computed(n.moved("a_values")))}
+    return added(n, b, "a_indices", computed(n.moved("b")), computed(n.moved("a_values")))
 
 
 class SparseTensorDenseMatMul(RawOp, a_indices="N 2", a_values="N", a_shape="2", b="K M", T=COMPUTED):
@@ -67,7 +67,7 @@ class SparseTensorDenseMatMul(RawOp, a_indices="N 2", a_values="N", a_shape="2",
 
 
 @lowers(SparseTensorDenseMatMul, repeatable=True)
-def sparse_tensor_dense_matmul(n: Node, b: Builder) -> dict[str, Expr]:
+def sparse_tensor_dense_matmul(n: Node, b: Builder) -> Expr:
     """Rows of the dense matrix, each times an element and added to the row that the element stands in."""
     adjoint = bool(n.adjoint_a)
     dense = n.b.mT if n.adjoint_b else n.b
@@ -75,7 +75,7 @@ def sparse_tensor_dense_matmul(n: Node, b: Builder) -> dict[str, Expr]:
     own, other = (indices.slice(axis, axis + 1, axis=1).reshape(-1) for axis in (adjoint, not adjoint))
     rows = n.a_shape.slice(int(adjoint), int(adjoint) + 1, axis=0)
     products = n.a_values.unsqueeze(1) * b.op(std.Gather, dense, other, axis=0)
-    return {"product": add_rows(products, below(own, rows), rows)}
+    return add_rows(products, below(own, rows), rows)
 
 
 def columns_of(indices: Expr) -> list[Expr]:
@@ -112,7 +112,7 @@ class SparseReshape(RawOp, input_indices="N R", input_shape="R", new_shape="S"):
 
 
 @lowers(SparseReshape, repeatable=True)
-def sparse_reshape(n: Node, b: Builder) -> dict[str, Expr]:
+def sparse_reshape(n: Node, b: Builder) -> list[Expr]:
     """Places numbered through, and numbers taken apart again."""
     places, made = ranked(n, b, "input_indices", "input_shape"), n.call.sizes.get("S")
     if not isinstance(made, int):
@@ -128,7 +128,7 @@ def sparse_reshape(n: Node, b: Builder) -> dict[str, Expr]:
         size = shape.slice(axis, axis + 1, axis=0).maximum(1)
         columns.insert(0, (b.op(std.Mod, left, size) if axis else left).unsqueeze(1))
         left = left / size
-    return {"output_indices": concat(columns, 1) if columns else places.slice(0, 0, axis=1), "output_shape": shape}
+    return [concat(columns, 1) if columns else places.slice(0, 0, axis=1), shape]
 
 
 class SparseReorder(RawOp, input_indices="N R", input_values="N", input_shape="R"):
@@ -136,14 +136,14 @@ class SparseReorder(RawOp, input_indices="N R", input_values="N", input_shape="R
 
 
 @lowers(SparseReorder, repeatable=True)
-def sparse_reorder(n: Node, b: Builder) -> dict[str, Expr]:
+def sparse_reorder(n: Node, b: Builder) -> list[Expr]:
     """By the number of each place."""
     places = ranked(n, b, "input_indices", "input_shape")
     order = _sorted(numbered(places, n.input_shape, len(columns_of(places))))
-    return {
-        "output_indices": b.op(std.Gather, places, order, axis=0),
-        "output_values": b.op(std.Gather, n.moved("input_values"), order, axis=0),
-    }
+    return [
+        b.op(std.Gather, places, order, axis=0),
+        b.op(std.Gather, n.moved("input_values"), order, axis=0),
+    ]
 
 
 class SparseSlice(RawOp, indices="N R", values="N", shape="R", start="R", size="R"):
@@ -151,17 +151,17 @@ class SparseSlice(RawOp, indices="N R", values="N", shape="R", start="R", size="
 
 
 @lowers(SparseSlice, repeatable=True)
-def sparse_slice(n: Node, b: Builder) -> dict[str, Expr]:
+def sparse_slice(n: Node, b: Builder) -> list[Expr]:
     """Elements whose place lies in the box along every axis, counted from its corner."""
     start, size = n.operand("start"), n.operand("size")
     places = ranked(n, b, "indices", "shape") - start
     outside = b.op(std.Or, places < 0, b.op(std.Not, places < size)).cast(INT64).sum(1)
     inside = b.op(std.NonZero, outside < 1).reshape(-1)
-    return {
-        "output_indices": b.op(std.Gather, places, inside, axis=0),
-        "output_values": b.op(std.Gather, n.moved("values"), inside, axis=0),
-        "output_shape": size.minimum(n.operand("shape") - start).maximum(0),
-    }
+    return [
+        b.op(std.Gather, places, inside, axis=0),
+        b.op(std.Gather, n.moved("values"), inside, axis=0),
+        size.minimum(n.operand("shape") - start).maximum(0),
+    ]
 
 
 class SparseSliceGrad(
@@ -171,10 +171,10 @@ class SparseSliceGrad(
 
 
 @lowers(SparseSliceGrad, repeatable=True)
-def sparse_slice_grad(n: Node, _: Builder) -> dict[str, Expr]:
+def sparse_slice_grad(n: Node, _: Builder) -> Expr:
     """What stands at the same place of the box, if one does."""
     places = n.input_indices - n.input_start
-    return {"val_grad": _standing(computed(n.moved("backprop_val_grad")), n.output_indices, places)}
+    return _standing(computed(n.moved("backprop_val_grad")), n.output_indices, places)
 
 
 def _standing(values: Expr, where: Expr, places: Expr) -> Expr:
@@ -202,7 +202,7 @@ class SparseAdd(
 
 
 @lowers(SparseAdd, repeatable=True)
-def sparse_add(n: Node, b: Builder) -> dict[str, Expr]:
+def sparse_add(n: Node, b: Builder) -> list[Expr]:
     """Elements of both in order, those of equal places added, and small sums left out."""
     dtype = n.moved("a_values").dtype
     both = concat([ranked(n, b, side, "a_shape") for side in ("a_indices", "b_indices")], 0)
@@ -226,11 +226,11 @@ def sparse_add(n: Node, b: Builder) -> dict[str, Expr]:
     if size.dtype.is_floating_point():
         small = b.op(std.Or, small, b.op(std.IsNaN, size))
     kept = b.op(std.NonZero, b.op(std.Or, alone, b.op(std.Not, small))).reshape(-1)
-    return {
-        "sum_indices": b.op(std.Gather, places, b.op(std.Gather, first, kept, axis=0), axis=0),
-        "sum_values": b.op(std.Gather, sums, kept, axis=0),
-        "sum_shape": b.op(std.Identity, n.a_shape),
-    }
+    return [
+        b.op(std.Gather, places, b.op(std.Gather, first, kept, axis=0), axis=0),
+        b.op(std.Gather, sums, kept, axis=0),
+        b.op(std.Identity, n.a_shape),
+    ]
 
 
 class SparseAddGrad(RawOp, backprop_val_grad="K", a_indices="N R", b_indices="M R", sum_indices="K R", T=NUMBERS):
@@ -238,10 +238,10 @@ class SparseAddGrad(RawOp, backprop_val_grad="K", a_indices="N R", b_indices="M 
 
 
 @lowers(SparseAddGrad, repeatable=True)
-def sparse_add_grad(n: Node, _: Builder) -> dict[str, Expr]:
+def sparse_add_grad(n: Node, _: Builder) -> list[Expr]:
     """What stands at the same place of the sum, if something does."""
     dy = computed(n.moved("backprop_val_grad"))
-    return {f"{side}_val_grad": _standing(dy, n.sum_indices, n.operand(f"{side}_indices")) for side in "ab"}
+    return [_standing(dy, n.sum_indices, indices) for indices in (n.a_indices, n.b_indices)]
 
 
 class SparseConcat(RawOp):
@@ -262,7 +262,7 @@ class SparseConcat(RawOp):
 
 
 @lowers(SparseConcat, repeatable=True)
-def sparse_concat(n: Node, b: Builder) -> dict[str, Expr]:
+def sparse_concat(n: Node, b: Builder) -> list[Expr]:
     """Places moved by the sizes of the arrays before, and then, unless they are in order, sorted."""
     rank = n.op.rank(n.call)
     if rank is None:
@@ -278,7 +278,7 @@ def sparse_concat(n: Node, b: Builder) -> dict[str, Expr]:
     if axis:
         order = _sorted(numbered(joined, sizes, rank))
         joined, values = (b.op(std.Gather, part, order, axis=0) for part in (joined, values))
-    return {"output_indices": joined, "output_values": values, "output_shape": sizes}
+    return [joined, values, sizes]
 
 
 class SparseFillEmptyRows(RawOp, indices="N R", values="N", dense_shape="R", default_value=""):
@@ -289,7 +289,7 @@ class SparseFillEmptyRows(RawOp, indices="N R", values="N", dense_shape="R", def
 
 
 @lowers(SparseFillEmptyRows, repeatable=True)
-def sparse_fill_empty_rows(n: Node, b: Builder) -> dict[str, Expr]:
+def sparse_fill_empty_rows(n: Node, b: Builder) -> list[Expr]:
     """Elements for empty rows behind all others, and then rows in order."""
     places, values = ranked(n, b, "indices", "dense_shape"), movable(n.moved("values"))
     rows = n.dense_shape.slice(0, 1, axis=0)
@@ -301,12 +301,12 @@ def sparse_fill_empty_rows(n: Node, b: Builder) -> dict[str, Expr]:
     order = _sorted(concat([owners, missing], 0))
     filled = expanded(movable(n.moved("default_value")), lacking)
     went = b.op(std.ScatterND, order, order.unsqueeze(1), up_to(b, b.op(std.Shape, order)))
-    return {
-        "output_indices": b.op(std.Gather, concat([places, new], 0), order, axis=0),
-        "output_values": b.op(std.Gather, concat([values, filled], 0), order, axis=0),
-        "empty_row_indicator": empty,
-        "reverse_index_map": went.slice(0, count, axis=0),
-    }
+    return [
+        b.op(std.Gather, concat([places, new], 0), order, axis=0),
+        b.op(std.Gather, concat([values, filled], 0), order, axis=0),
+        empty,
+        went.slice(0, count, axis=0),
+    ]
 
 
 _ZERO = ir.tensor([0], dtype=INT64)
@@ -323,12 +323,12 @@ class SparseFillEmptyRowsGrad(RawOp, reverse_index_map="N", grad_values="M", T=N
 
 
 @lowers(SparseFillEmptyRowsGrad, repeatable=True)
-def sparse_fill_empty_rows_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def sparse_fill_empty_rows_grad(n: Node, b: Builder) -> list[Expr]:
     """What went somewhere, and the sum of what came from nowhere."""
     dy = computed(n.moved("grad_values"))
     zeros = b.op(std.ConstantOfShape, b.op(std.Shape, n.reverse_index_map), value=ir.tensor([0], dtype=dy.dtype))
     rest = b.op(std.ScatterND, dy, n.reverse_index_map.unsqueeze(1), zeros)
-    return {"d_values": b.op(std.Gather, dy, n.reverse_index_map, axis=0), "d_default_value": rest.sum(0)}
+    return [b.op(std.Gather, dy, n.reverse_index_map, axis=0), rest.sum(0)]
 
 
 class SparseDenseCwiseAdd(RawOp, sp_indices="N R", sp_values="N", sp_shape="R", T=NUMBERS):
@@ -344,11 +344,11 @@ class SparseDenseCwiseDiv(RawOp, sp_indices="N R", sp_values="N", sp_shape="R", 
 
 
 @lowers(SparseDenseCwiseAdd, SparseDenseCwiseMul, SparseDenseCwiseDiv, repeatable=True)
-def sparse_dense_cwise(n: Node, b: Builder) -> dict[str, Expr]:
+def sparse_dense_cwise(n: Node, b: Builder) -> Expr:
     """With the elements that the dense array has there."""
     places = ranked(n, b, "sp_indices", "sp_shape")
     values, dense = computed(n.moved("sp_values")), computed(n.moved("dense"))
     there = b.op(std.GatherND, expanded(dense, n.sp_shape), places)
     if n.op is SparseDenseCwiseDiv:
-        return {"output": values / there}
-    return {"output": values * there if n.op is SparseDenseCwiseMul else values + there}
+        return values / there
+    return values * there if n.op is SparseDenseCwiseMul else values + there

@@ -43,7 +43,7 @@ class SparseReduceMax(_Reduction, T=ORDERED):
 
 
 @lowers(SparseReduceSum, SparseReduceMax, repeatable=True)
-def sparse_reduction(n: Node, b: Builder) -> dict[str, Expr]:
+def sparse_reduction(n: Node, b: Builder) -> Expr:
     """Elements joined at their places along the axes that are left."""
     places, kept = ranked(n, b, "input_indices", "input_shape"), n.op.kept(n.call)
     n.fixed("reduction_axes")
@@ -54,7 +54,7 @@ def sparse_reduction(n: Node, b: Builder) -> dict[str, Expr]:
     rows = functools.reduce(operator.mul, [sizes[axis] for axis in kept], b.ints(1))
     shape = [sizes[axis] if axis in kept else b.ints(1) for axis in range(len(columns)) if axis in kept or n.keep_dims]
     made = (add_rows if n.op is SparseReduceSum else _largest)(values, number, rows)
-    return {"output": reshape_to(made, concat(shape, 0)) if shape else made.reshape()}
+    return reshape_to(made, concat(shape, 0)) if shape else made.reshape()
 
 
 def _largest(values: Expr, number: Expr, rows: Expr) -> Expr:
@@ -82,7 +82,7 @@ class SparseSoftmax(RawOp, sp_indices="N R", sp_values="N", sp_shape="R", T=PAIR
 
 
 @lowers(SparseSoftmax, repeatable=True)
-def sparse_softmax(n: Node, b: Builder) -> dict[str, Expr]:
+def sparse_softmax(n: Node, b: Builder) -> Expr:
     """Exponential functions over their sums, row by row."""
     places, values = ranked(n, b, "sp_indices", "sp_shape"), n.sp_values
     axes = len(columns_of(places)) - 1
@@ -94,4 +94,4 @@ def sparse_softmax(n: Node, b: Builder) -> dict[str, Expr]:
     else:
         most = extreme_rows(n, "sp_values", values, owner, rows, std.ReduceMax)
     powers = (values - b.op(std.Gather, most, owner, axis=0)).exp()
-    return {"output": powers / b.op(std.Gather, add_rows(powers, owner, rows), owner, axis=0)}
+    return powers / b.op(std.Gather, add_rows(powers, owner, rows), owner, axis=0)

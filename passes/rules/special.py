@@ -27,7 +27,7 @@ class Polygamma(Binary):
 
 
 @lowers(Polygamma)
-def polygamma(n: Node, b: Builder) -> dict[str, Expr]:
+def polygamma(n: Node, b: Builder) -> Expr:
     """A formula of its own for a small order that is known, else the zeta function; at poles what TensorFlow has."""
     order, x, known = n.a.cast(_DOUBLE), n.x.cast(_DOUBLE), n.constant("a")
     if known is not None and known.size == 1 and known.reshape(-1)[0] in range(gamma.HIGHEST + 1):
@@ -38,4 +38,4 @@ def polygamma(n: Node, b: Builder) -> dict[str, Expr]:
         value = b.where(order.equals(0), gamma.digamma(x), gamma.polygamma_of(order, x))
     odd = (order > 0) & order.equals((order / 2).floor() * 2 + 1)
     at_pole = b.where(odd, math.inf, order.like(math.nan))
-    return {"z": b.where(gamma.whole_until_0(x), at_pole, value).cast(n.x.dtype)}
+    return b.where(gamma.whole_until_0(x), at_pole, value).cast(n.x.dtype)

@@ -56,7 +56,7 @@ class StridedSliceGrad(RawOp, shape="R", begin="N", end="N", strides="N"):
 
 
 @lowers(StridedSliceGrad)
-def strided_slice_grad(n: Node, b: Builder) -> dict[str, Expr]:
+def strided_slice_grad(n: Node, b: Builder) -> Expr:
     """Gives dy the forward operand's axes, then pads each sliced axis or, with a stride, spreads dy along it."""
     sizes, begins = entries(n.shape), entries(n.begin)
     if sizes is None:
@@ -82,7 +82,7 @@ def strided_slice_grad(n: Node, b: Builder) -> dict[str, Expr]:
         gradient = b.op(std.Pad, gradient, b.sizes(pads))
     if gradient.value is not dy.value:
         gradient = b.set_shape(gradient, n.shape.entries or [None] * len(sizes))
-    return {"output": gradient}
+    return gradient
 
 
 def sliced_axes(

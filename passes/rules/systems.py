@@ -23,10 +23,10 @@ class Cholesky(RawOp, input="*S M M", T=PAIRED):
 
 
 @lowers(Cholesky, repeatable=True)
-def cholesky(n: Node, _: Builder) -> dict[str, Expr]:
+def cholesky(n: Node, _: Builder) -> Expr:
     """Columns, which come first."""
     rank = rank_of(n, "input", n.input)
-    return {"output": elimination.cholesky(n.input).transpose(*range(1, rank), 0)}
+    return elimination.cholesky(n.input).transpose(*range(1, rank), 0)
 
 
 class MatrixInverse(RawOp, input="*S M M", T=PAIRED):
@@ -34,12 +34,12 @@ class MatrixInverse(RawOp, input="*S M M", T=PAIRED):
 
 
 @lowers(MatrixInverse, repeatable=True)
-def matrix_inverse(n: Node, b: Builder) -> dict[str, Expr]:
+def matrix_inverse(n: Node, b: Builder) -> Expr:
     """The solution for the columns of an identity."""
     rank_of(n, "input", n.input)
     numbers = up_to(b, n.input.size(-1))
     identity = numbers.equals(numbers.unsqueeze(1)).cast(n.input.dtype) + b.zeros_like(n.input)
-    return {"output": _solved(_transposed(n.input, where=n.adjoint), identity)}
+    return _solved(_transposed(n.input, where=n.adjoint), identity)
 
 
 class MatrixSolve(RawOp, matrix="*S M M", rhs="*S M K", T=PAIRED):
@@ -47,10 +47,10 @@ class MatrixSolve(RawOp, matrix="*S M M", rhs="*S M K", T=PAIRED):
 
 
 @lowers(MatrixSolve, repeatable=True)
-def matrix_solve(n: Node, _: Builder) -> dict[str, Expr]:
+def matrix_solve(n: Node, _: Builder) -> Expr:
     """Elimination with swaps."""
     rank_of(n, "matrix", n.matrix)
-    return {"output": _solved(_transposed(n.matrix, where=n.adjoint), n.rhs)}
+    return _solved(_transposed(n.matrix, where=n.adjoint), n.rhs)
 
 
 def _solved(matrix: Expr, right: Expr) -> Expr:
@@ -81,7 +81,7 @@ class MatrixTriangularSolve(RawOp, T=PAIRED):
 
 
 @lowers(MatrixTriangularSolve, repeatable=True)
-def matrix_triangular_solve(n: Node, b: Builder) -> dict[str, Expr]:
+def matrix_triangular_solve(n: Node, b: Builder) -> Expr:
     """Elimination without swaps."""
     matrix, right = n.matrix, n.rhs
     for name in ("matrix", "rhs"):
@@ -93,7 +93,7 @@ def matrix_triangular_solve(n: Node, b: Builder) -> dict[str, Expr]:
             for x, other in ((n.matrix, n.rhs), (n.rhs, n.matrix))
         )
     matrix = _transposed(matrix, where=n.adjoint)
-    return {"output": elimination.triangular_solve(matrix, right, lower=n.lower != n.adjoint)}
+    return elimination.triangular_solve(matrix, right, lower=n.lower != n.adjoint)
 
 
 class MatrixDeterminant(RawOp, input="*S M M", T=PAIRED):
@@ -101,11 +101,11 @@ class MatrixDeterminant(RawOp, input="*S M M", T=PAIRED):
 
 
 @lowers(MatrixDeterminant, repeatable=True)
-def matrix_determinant(n: Node, _: Builder) -> dict[str, Expr]:
+def matrix_determinant(n: Node, _: Builder) -> Expr:
     """The product of the pivots."""
     rank_of(n, "input", n.input)
     pivots = elimination.eliminate(n.input, None, pivoting=True)[0]
-    return {"output": _over_pivots(std.ReduceProd, pivots)}
+    return _over_pivots(std.ReduceProd, pivots)
 
 
 class LogMatrixDeterminant(RawOp, input="*S M M", T=PAIRED):
@@ -113,15 +113,15 @@ class LogMatrixDeterminant(RawOp, input="*S M M", T=PAIRED):
 
 
 @lowers(LogMatrixDeterminant, repeatable=True)
-def log_matrix_determinant(n: Node, b: Builder) -> dict[str, Expr]:
+def log_matrix_determinant(n: Node, b: Builder) -> list[Expr]:
     """The product of the pivots' signs, and the sum of the logarithms of their magnitudes."""
     rank_of(n, "input", n.input)
     pivots, _ = elimination.eliminate(n.input, None, pivoting=True)
     logarithm = pivots.abs().log()
-    return {
-        "sign": _over_pivots(std.ReduceProd, b.op(std.Sign, pivots)),
-        "log_abs_determinant": _over_pivots(std.ReduceSum, logarithm),
-    }
+    return [
+        _over_pivots(std.ReduceProd, b.op(std.Sign, pivots)),
+        _over_pivots(std.ReduceSum, logarithm),
+    ]
 
 
 def _over_pivots(reduction: type[std.Standard], pivots: Expr) -> Expr:
@@ -139,8 +139,8 @@ class Qr(RawOp, input="*S M N", T=PAIRED):
 
 
 @lowers(Qr, repeatable=True)
-def qr(n: Node, _: Builder) -> dict[str, Expr]:
+def qr(n: Node, _: Builder) -> list[Expr]:
     """Householder's reflections."""
     rank_of(n, "input", n.input)
     q, r = reflections.qr(n.input, full=n.full_matrices)
-    return {"q": q, "r": r}
+    return [q, r]

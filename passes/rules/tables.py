@@ -36,12 +36,12 @@ def lowers_by(table: Mapping[type[OpDef], Callable[..., Expr]]) -> None:
         lowers(op, repeatable=True)(_rule(op, formula))
 
 
-def _rule(op: type[OpDef], formula: Callable[..., Expr]) -> Callable[[Node, Builder], dict[str, Expr]]:
-    operands, (output,) = [declared.name for declared in op.inputs], op.outputs
+def _rule(op: type[OpDef], formula: Callable[..., Expr]) -> Callable[[Node, Builder], Expr]:
+    operands = [declared.name for declared in op.inputs]
     # Operands are bound by position: a formula of fewer or more is refused here and not in a user's graph.
     inspect.signature(formula).bind(*operands)
 
-    def rule(n: Node, _: Builder) -> dict[str, Expr]:
-        return {output.name: formula(*(widened(n.operand(name)) for name in operands))}
+    def rule(n: Node, _: Builder) -> Expr:
+        return formula(*(widened(n.operand(name)) for name in operands))
 
     return rule

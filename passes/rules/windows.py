@@ -61,13 +61,13 @@ class Conv3D(_Convolution, input="N D H W C", filter="A R S I K"):
 
 
 @lowers(Conv2D, Conv3D, repeatable=True)
-def convolution(n: Node, b: Builder) -> dict[str, Expr]:
+def convolution(n: Node, b: Builder) -> Expr:
     """A Conv; the number of groups follows from the channels of image and filter."""
     whole, part = n.size("C"), n.size("I")
     # Where one is open, one group: onnxruntime compares the channels.
     groups = max(whole // max(part, 1), 1) if isinstance(whole, int) and isinstance(part, int) else 1
     spatial = range(len(n.data_format) - 2)
-    return {"output": _convolved(n, b, n.filter.transpose(len(spatial) + 1, len(spatial), *spatial), groups)}
+    return _convolved(n, b, n.filter.transpose(len(spatial) + 1, len(spatial), *spatial), groups)
 
 
 class DepthwiseConv2dNative(_Windows, input="N H W C", filter="R S C M"):
@@ -77,13 +77,13 @@ class DepthwiseConv2dNative(_Windows, input="N H W C", filter="R S C M"):
 
 
 @lowers(DepthwiseConv2dNative, repeatable=True)
-def depthwise_convolution(n: Node, b: Builder) -> dict[str, Expr]:
+def depthwise_convolution(n: Node, b: Builder) -> Expr:
     """A Conv with a group for each channel of the image."""
     channels, multiplier = n.size("C"), n.size("M")
     if not isinstance(channels, int) or not isinstance(multiplier, int):
         raise n.unsupported("filter", "known numbers of channels", "unknown ones")
     weights = n.filter.reshape(0, 0, 1, channels * multiplier).transpose(3, 2, 0, 1)
-    return {"output": _convolved(n, b, weights, channels)}
+    return _convolved(n, b, weights, channels)
 
 
 def _convolved(n: Node, b: Builder, weights: Expr, groups: int) -> Expr:
@@ -146,11 +146,11 @@ class MaxPool3D(_VolumePooling):
 
 
 @lowers(MaxPool, MaxPoolV2, MaxPool3D, repeatable=True)
-def max_pool(n: Node, b: Builder) -> dict[str, Expr]:
+def max_pool(n: Node, b: Builder) -> Expr:
     """A MaxPool, whose padding is less than any number."""
     axes = _axes(n, "ksize")
     image, padding = _padded(n, axes, arranged(n.input, n.data_format, channels_first(n.data_format)), -math.inf)
-    return {"output": _pooled(n, b, axes, image, std.MaxPool, **padding)}
+    return _pooled(n, b, axes, image, std.MaxPool, **padding)
 
 
 class MaxPoolWithArgmax(_Windows, input="N H W C", T=FLOATS):
@@ -164,7 +164,7 @@ class MaxPoolWithArgmax(_Windows, input="N H W C", T=FLOATS):
 
 
 @lowers(MaxPoolWithArgmax, repeatable=True)
-def max_pool_with_argmax(n: Node, b: Builder) -> dict[str, Expr]:
+def max_pool_with_argmax(n: Node, b: Builder) -> list[Expr]:
     """A MaxPool, which counts places over images with their channels first, and over all of them."""
     largest, where = window_maxima(n, b, _axes(n, "ksize"), arranged(n.input, "NHWC", "NCHW"))
     rows, columns, channels = (b.sizes([n.size(symbol)]) for symbol in "HWC")
@@ -173,7 +173,7 @@ def max_pool_with_argmax(n: Node, b: Builder) -> dict[str, Expr]:
     if n.include_batch_in_index:
         place = plane / channels * area + place
     place = place * channels + plane % channels
-    return {"output": arranged(largest, "NCHW", "NHWC"), "argmax": arranged(place, "NCHW", "NHWC").cast(n.Targmax)}
+    return [arranged(largest, "NCHW", "NHWC"), arranged(place, "NCHW", "NHWC").cast(n.Targmax)]
 
 
 class AvgPool(_Pooling, value="N H W C"):
@@ -185,7 +185,7 @@ class AvgPool3D(_VolumePooling):
 
 
 @lowers(AvgPool, AvgPool3D, repeatable=True)
-def avg_pool(n: Node, b: Builder) -> dict[str, Expr]:
+def avg_pool(n: Node, b: Builder) -> Expr:
     """An AveragePool; where the image gets its padding first, over the share of each window that lies on the image."""
     axes, value = _axes(n, "ksize"), n.operand(n.op.inputs[0].name)
     if value.dtype == ir.DataType.DOUBLE:
@@ -197,7 +197,7 @@ def avg_pool(n: Node, b: Builder) -> dict[str, Expr]:
     if image is not plain:
         ones, _ = _padded(n, axes, b.zeros_like(plain) + 1)
         result = result / _pooled(n, b, axes, ones, std.AveragePool)
-    return {"output": result}
+    return result
 
 
 def _pooled(

@@ -23,8 +23,9 @@ from onnx import TensorProto
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import OpDef
 from lstm_lower.ops.ort_elementwise import MICROSOFT
+from lstm_lower.passes.rewriting import Results, values_of
 from lstm_lower.passes.rules import ort_updates
-from lstm_lower.passes.rules.registry import RULES, Formula, Node, Results, lowerable
+from lstm_lower.passes.rules.registry import RULES, Formula, Node, lowerable
 from lstm_lower.registry import key_of
 from tests.ops import test_cudnn_bad_inputs
 from tests.rules import (
@@ -86,21 +87,20 @@ class WrongRule:
     reached: bool = False
 
     def __call__(self, node: Node, builder: Builder) -> Results:
-        """The results, that one wrong."""
-        results = dict(self.formula(node, builder))
-        found = results.get(self.output)
-        if found is not None:
-            results[self.output] = self._perturbed(node, builder, found)
-            self.reached = True
+        """The results, those of that one output wrong."""
+        results = values_of(self.formula(node, builder) or ())
+        slots = node.op.output_slots(len(results), node.call.attributes)
+        for place, (slot, value) in enumerate(zip(slots, results, strict=False)):
+            if slot.operand.name == self.output and value is not None:
+                results[place] = self._perturbed(node, builder, builder.wrap(value)).value
+                self.reached = True
         return results
 
     @staticmethod
-    def _perturbed(node: Node, builder: Builder, found: Expr | Sequence[Expr]) -> Expr | Sequence[Expr]:
-        if not isinstance(found, Expr):
-            return [perturbed(each) for each in found]
-        if isinstance(found.value.type, ir.SequenceType):
-            return ort_updates._mapped(node, builder, [found], [], lambda x: [perturbed(x)])[0]
-        return perturbed(found)
+    def _perturbed(node: Node, builder: Builder, result: Expr) -> Expr:
+        if isinstance(result.value.type, ir.SequenceType):
+            return ort_updates._mapped(node, builder, [result], [], lambda x: [perturbed(x)])[0]
+        return perturbed(result)
 
 
 @contextlib.contextmanager
