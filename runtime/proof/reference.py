@@ -2,8 +2,8 @@
 
 Every floating dtype of the graph is widened to float64 and the graph is run by `onnx.reference`, where each composite
 op is its numpy oracle. Nothing of the lowering takes part but the raising of old opsets, so that a fault in a rule or a
-pass cannot hide. TensorFlow's ordinary ops have no oracle: they are evaluated as what their rules write, which tests
-compare with TensorFlow's recorded results.
+pass cannot hide. Ops of which TensorFlow or onnxruntime have kernels for processors need no oracle: they are evaluated
+as what their rules write, which tests compare with the kernels' results.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from lstm_lower.graph.structure import STANDARD_DOMAINS
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.verify import verify
 from lstm_lower.opdef import Arranged, OpDef
-from lstm_lower.ops.raw import RawOp
 from lstm_lower.passes.composites import LowerCompositesPass, unsupported_nodes
 from lstm_lower.passes.inline import InlineFunctionsPass
 from lstm_lower.passes.loops.forward import ForwardScansPass
@@ -36,6 +35,7 @@ from lstm_lower.passes.opset.conversion import ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.passes.tidy import SortPass, VerifyPass
 from lstm_lower.records.model_files import read_all
+from lstm_lower.registry import is_ours
 from lstm_lower.runtime.proof.oracles import registry
 from lstm_lower.runtime.proof.reference_operators import MENDED
 
@@ -118,7 +118,7 @@ def prepared(model: ir.Model) -> ir.Model:
     # As `lower` does: wrong declarations of inner values are put right.
     VerifyPass()(work)
     InlineFunctionsPass()(work)
-    LowerCompositesPass(chosen=lambda op: issubclass(op, RawOp) and op not in registry.ORACLES)(work)
+    LowerCompositesPass(chosen=lambda op: is_ours(op.__module__) and op not in registry.ORACLES)(work)
     missing = unsupported_nodes(work)
     for node, definition in composite_nodes(work.graph):
         if definition not in registry.ORACLES:

@@ -223,7 +223,7 @@ def _add_drawing(found: _Witnesses) -> None:
 def _add_onnxruntimes(found: _Witnesses) -> None:
     for case in test_ort_fused.CASES:
         name = "-".join([case.op, *case.outputs])
-        check = test_ort_fused.test_ops_compute_what_their_oracles_and_onnxruntimes_kernels_do
+        check = test_ort_fused.test_ops_compute_what_onnxruntimes_kernels_do
         found.add((MICROSOFT, case.op), name, check, case)
     for case in test_ort_training.cases():
         found.add((MICROSOFT, case.op), case.op, test_ort_training.test_ops_compute_what_their_oracles_do, case)
