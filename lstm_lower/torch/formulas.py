@@ -9,10 +9,9 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr, detached
-from lstm_lower.passes.formulas import elimination, error_functions
-from lstm_lower.passes.formulas.elementary import expm1_of, log1p_of
-from lstm_lower.passes.formulas.gamma import digamma, lgamma, polygamma
+from lstm_lower.passes.formulas import elimination, special_functions
 from lstm_lower.passes.formulas.sizes import up_to
+from lstm_lower.passes.formulas.special_functions import digamma, expm1_of, lgamma, log1p_of, polygamma
 from lstm_lower.passes.training.losses import CTC
 from lstm_lower.torch import front_indices
 from lstm_lower.torch.matrices import MATRICES
@@ -122,17 +121,17 @@ FORMULAS: dict[str, Formula] = {
     "Cholesky": cholesky,
     "Digamma": _elementwise(digamma),
     "Eliminate": eliminate,
-    "Erfc": _elementwise(error_functions.erfc),
-    "Erfcx": _elementwise(error_functions.erfcx),
-    "Erfinv": _elementwise(error_functions.erfinv),
-    "ErrorFunction": _elementwise(error_functions.erf),
+    "Erfc": _elementwise(special_functions.erfc),
+    "Erfcx": _elementwise(special_functions.erfcx),
+    "Erfinv": _elementwise(special_functions.erfinv),
+    "ErrorFunction": _elementwise(special_functions.erf),
     "Expm1": _elementwise(expm1_of),
-    "GaussianGate": _elementwise(error_functions.gelu),
+    "GaussianGate": _elementwise(special_functions.gelu),
     "Lgamma": _elementwise(lgamma),
     "Log1p": _elementwise(log1p_of),
-    "LogNdtr": _elementwise(error_functions.log_ndtr),
-    "Ndtr": _elementwise(error_functions.ndtr),
-    "Ndtri": _elementwise(error_functions.ndtri),
+    "LogNdtr": _elementwise(special_functions.log_ndtr),
+    "Ndtr": _elementwise(special_functions.ndtr),
+    "Ndtri": _elementwise(special_functions.ndtri),
     "Polygamma": _polygamma,
     "RollingProduct": rolling_product,
     "RunningLogSumExp": running_log_sum_exp,

@@ -16,8 +16,7 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, concat, sigmoid, tanh
 from lstm_lower.graph.standard.networks import Activation
-from lstm_lower.passes.formulas.cudnn_cells import gates_and_last
-from lstm_lower.passes.formulas.cudnn_lengths import all_full, running_steps
+from lstm_lower.passes.formulas.cudnn_cells import all_full, gates_and_last, running_steps
 from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES
 from lstm_lower.passes.formulas.lstm_step import Peephole, clip
 from lstm_lower.passes.formulas.sizes import up_to

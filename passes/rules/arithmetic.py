@@ -9,15 +9,14 @@ import operator
 import onnx_ir as ir
 
 from lstm_lower.dims import Dim, agree
-from lstm_lower.dtypes import is_complex
+from lstm_lower.dtypes import dtype_name, is_complex
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call, attr
-from lstm_lower.ops.raw import COMPLEX, COMPUTED, FLOATS, NUMBERS, Binary, RawOp, broadcast
+from lstm_lower.ops.raw import COMPLEX, COMPUTED, FLOATS, INTEGERS, NUMBERS, Binary, RawOp, broadcast
 from lstm_lower.passes.formulas.complex_numbers import conjugate
-from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.passes.rules.tables import lowers_by, standard, widened
-from lstm_lower.passes.rules.transcendental import atan
+from lstm_lower.passes.formulas.special_functions import atan
+from lstm_lower.passes.rules.registry import Node, lowers, lowers_by, standard, widened
 
 _INT64, _UINT64 = ir.DataType.INT64, ir.DataType.UINT64
 
@@ -274,3 +273,20 @@ def shift(n: Node, b: Builder) -> Expr:
     if x.dtype == _UINT64:
         return b.op(std.BitShift, x, y, direction="RIGHT")
     return _right_shift(x, y)
+
+
+class Bitcast(RawOp, T=INTEGERS, type=INTEGERS):
+    """The same bits, read as integers with or without a sign."""
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """Both dtypes have as many bits, so that shapes stay."""
+        given, wanted = call.types.get("T"), call.attributes["type"]
+        if given is not None and given.itemsize != wanted.itemsize:
+            raise call.error("attribute type", f"integers of as many bits as {dtype_name(given)}", dtype_name(wanted))
+
+
+@lowers(Bitcast, repeatable=True)
+def bitcast(n: Node, _: Builder) -> Expr:
+    """A Cast, which lets integers of as many bits wrap."""
+    return n.moved("input").cast(n.call.attributes["type"])

@@ -17,10 +17,10 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, concat
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import COMPLEX, COMPUTED, FLOATS, INDEX, RawOp
-from lstm_lower.passes.formulas.elementary import log1p_of
 from lstm_lower.passes.formulas.indices import from_front, within
 from lstm_lower.passes.formulas.rows import INT64, add_rows, flatten_rows, reshape_to, row_numbers
 from lstm_lower.passes.formulas.sizes import up_to
+from lstm_lower.passes.formulas.special_functions import log1p_of
 from lstm_lower.passes.rules.indexing import rank_of
 from lstm_lower.passes.rules.registry import Node, lowers
 

@@ -11,8 +11,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import PAIRED, Binary, RawOp
-from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.passes.rules.tables import lowers_by, standard, widened
+from lstm_lower.passes.rules.registry import Node, lowers, lowers_by, standard, widened
 
 
 def is_finite(x: Expr) -> Expr:

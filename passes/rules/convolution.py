@@ -20,7 +20,7 @@ from lstm_lower.ops.raw import FLOATS, RawOp
 from lstm_lower.passes.formulas.sizes import Size, entries
 from lstm_lower.passes.formulas.spatial import arranged, channels_first, gathered, margins, spread
 from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.passes.rules.spatial import check_float32, window_margins
+from lstm_lower.passes.rules.windows import check_float32, window_margins
 from lstm_lower.spatial import (
     SYMBOLS,
     SpatialAxis,

@@ -8,8 +8,8 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import COMPUTED, FLOATS, Binary, RawOp, broadcast
-from lstm_lower.passes.formulas.elementary import expm1_of, log1p_of, sum_of_squares
 from lstm_lower.passes.formulas.kernels import computed
+from lstm_lower.passes.formulas.special_functions import expm1_of, log1p_of, sum_of_squares
 from lstm_lower.passes.rules.registry import Node, lowers
 
 _INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)

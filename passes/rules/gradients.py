@@ -6,7 +6,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import COMPUTED, FLOATS, RawOp
-from lstm_lower.passes.formulas.elementary import SELU_SCALE, SELU_SCALE_ALPHA
+from lstm_lower.passes.formulas.special_functions import SELU_SCALE, SELU_SCALE_ALPHA
 from lstm_lower.passes.rules.registry import Node, lowers
 
 

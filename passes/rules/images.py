@@ -23,8 +23,7 @@ from lstm_lower.passes.formulas.sizes import Size, at_least, divided, up_to, wid
 from lstm_lower.passes.formulas.spatial import margins
 from lstm_lower.passes.gradients.reverse import pullback
 from lstm_lower.passes.rules.networks import Resizing
-from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.passes.rules.tables import widened
+from lstm_lower.passes.rules.registry import Node, lowers, widened
 from lstm_lower.spatial import SpatialAxis
 
 _FLOAT = ir.DataType.FLOAT

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 import onnx_ir as ir
 
 from lstm_lower.dtypes import is_complex
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, detached
-from lstm_lower.ops.raw import COMPLEX, COMPUTED, FLOATS, PAIRED, RawOp
-from lstm_lower.passes.formulas import error_functions
-from lstm_lower.passes.formulas.elementary import SELU_SCALE, SELU_SCALE_ALPHA, expm1_of
-from lstm_lower.passes.formulas.gamma import digamma, lgamma
-from lstm_lower.passes.rules import transcendental
-from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.passes.rules.tables import lowers_by, standard
+from lstm_lower.ops.raw import COMPLEX, COMPUTED, FLOATS, PAIRED, Binary, RawOp
+from lstm_lower.passes.formulas import special_functions
+from lstm_lower.passes.formulas.special_functions import SELU_SCALE, SELU_SCALE_ALPHA, digamma, expm1_of, lgamma
+from lstm_lower.passes.rules.registry import Node, lowers, lowers_by, standard
 
 _UNSIGNED_MAX = {ir.DataType.UINT64: 2**64 - 1}
 
@@ -40,7 +39,7 @@ def _invert(x: Expr) -> Expr:
     return _UNSIGNED_MAX.get(x.dtype, -1) - x
 
 
-def _or_in_float64(op: type[std.Standard], formula: transcendental.Formula) -> transcendental.Formula:
+def _or_in_float64(op: type[std.Standard], formula: special_functions.Formula) -> special_functions.Formula:
     """An operator that onnxruntime has in float32 only, and a formula for float64."""
 
     def either(x: Expr) -> Expr:
@@ -49,7 +48,7 @@ def _or_in_float64(op: type[std.Standard], formula: transcendental.Formula) -> t
     return either
 
 
-def _in_float64(formula: transcendental.Formula) -> transcendental.Formula:
+def _in_float64(formula: special_functions.Formula) -> special_functions.Formula:
     """A formula whose results where they are small would else lose digits: the exponential of a square."""
     return lambda x: formula(x.cast(ir.DataType.DOUBLE))
 
@@ -63,7 +62,7 @@ def _selu(x: Expr) -> Expr:
 
 
 def _softplus(x: Expr) -> Expr:
-    return transcendental.log_of_one_and((-x.abs()).exp()) + x.maximum(0)
+    return special_functions.log1p_of((-x.abs()).exp()) + x.maximum(0)
 
 
 class Abs(RawOp):
@@ -253,21 +252,21 @@ lowers_by(
         Log: standard(std.Log),
         Sin: standard(std.Sin),
         Cos: standard(std.Cos),
-        Tan: _or_in_float64(std.Tan, transcendental.tan),
-        Asin: _or_in_float64(std.Asin, transcendental.asin),
-        Acos: _or_in_float64(std.Acos, transcendental.acos),
-        Atan: _or_in_float64(std.Atan, transcendental.atan),
-        Sinh: _or_in_float64(std.Sinh, transcendental.sinh),
-        Cosh: _or_in_float64(std.Cosh, transcendental.cosh),
-        Asinh: _or_in_float64(std.Asinh, transcendental.asinh),
-        Acosh: _or_in_float64(std.Acosh, transcendental.acosh),
-        Atanh: _or_in_float64(std.Atanh, transcendental.atanh),
+        Tan: _or_in_float64(std.Tan, special_functions.tan),
+        Asin: _or_in_float64(std.Asin, special_functions.asin),
+        Acos: _or_in_float64(std.Acos, special_functions.acos),
+        Atan: _or_in_float64(std.Atan, special_functions.atan),
+        Sinh: _or_in_float64(std.Sinh, special_functions.sinh),
+        Cosh: _or_in_float64(std.Cosh, special_functions.cosh),
+        Asinh: _or_in_float64(std.Asinh, special_functions.asinh),
+        Acosh: _or_in_float64(std.Acosh, special_functions.acosh),
+        Atanh: _or_in_float64(std.Atanh, special_functions.atanh),
         Sigmoid: _sigmoid,
         Tanh: standard(std.Tanh),
-        Erf: _or_in_float64(std.Erf, error_functions.erf),
-        Erfc: _in_float64(error_functions.erfc),
-        Erfinv: _in_float64(error_functions.erfinv),
-        Ndtri: _in_float64(error_functions.ndtri),
+        Erf: _or_in_float64(std.Erf, special_functions.erf),
+        Erfc: _in_float64(special_functions.erfc),
+        Erfinv: _in_float64(special_functions.erfinv),
+        Ndtri: _in_float64(special_functions.ndtri),
         Lgamma: lgamma,
         Digamma: digamma,
         Floor: standard(std.Floor),
@@ -373,3 +372,32 @@ def cast(n: Node, _: Builder) -> Expr:
     if is_complex(source) and target == ir.DataType.BOOL:
         raise n.unsupported("attribute DstT", "numbers, since x is of complex ones", "bool")
     return n.x.cast(target)
+
+
+_DOUBLE = ir.DataType.DOUBLE
+
+
+class Zeta(Binary):
+    """Hurwitz's zeta function, the sum of (q + k)^-x over k = 0, 1, ...; NaN for q below -1000."""
+
+
+lowers_by({Zeta: special_functions.zeta})
+
+
+class Polygamma(Binary):
+    """The derivative of order a of digamma at x: a whole number of at least 0, NaN for others."""
+
+
+@lowers(Polygamma)
+def polygamma(n: Node, b: Builder) -> Expr:
+    """A formula of its own for a small order that is known, else the zeta function; at poles what TensorFlow has."""
+    order, x, known = n.a.cast(_DOUBLE), n.x.cast(_DOUBLE), n.constant("a")
+    if known is not None and known.size == 1 and known.reshape(-1)[0] in range(special_functions.HIGHEST + 1):
+        first = int(known.reshape(-1)[0])
+        # The order may have more axes than the operand.
+        value = (special_functions.polygamma(x, first) if first else special_functions.digamma(x)) + b.zeros_like(order)
+    else:
+        value = b.where(order.equals(0), special_functions.digamma(x), special_functions.polygamma_of(order, x))
+    odd = (order > 0) & order.equals((order / 2).floor() * 2 + 1)
+    at_pole = b.where(odd, math.inf, order.like(math.nan))
+    return b.where(special_functions.whole_until_0(x), at_pole, value).cast(n.x.dtype)

@@ -16,8 +16,7 @@ from lstm_lower.ops.raw import FLOATS, NUMBERS, RawOp
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.formulas.spatial import arranged
 from lstm_lower.passes.gradients.reverse import pullback
-from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.passes.rules.tables import lowers_by, widened
+from lstm_lower.passes.rules.registry import Node, lowers, lowers_by, widened
 
 _FLOAT, _INT64 = ir.DataType.FLOAT, ir.DataType.INT64
 

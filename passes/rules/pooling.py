@@ -18,7 +18,7 @@ from lstm_lower.passes.formulas.rows import INT64, reshape_to, tail_of
 from lstm_lower.passes.formulas.sizes import Size, entries, up_to
 from lstm_lower.passes.formulas.spatial import Margins, arranged, channels_first, margins, padded, slid, spread
 from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.passes.rules.spatial import check_float32, window_margins, window_maxima
+from lstm_lower.passes.rules.windows import check_float32, window_margins, window_maxima
 from lstm_lower.spatial import (
     SYMBOLS,
     SpatialAxis,

@@ -22,8 +22,7 @@ from lstm_lower.passes.formulas.complex_numbers import conjugate
 from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES
 from lstm_lower.passes.formulas.rows import reshape_to
 from lstm_lower.passes.formulas.sizes import up_to
-from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.passes.rules.tables import widened
+from lstm_lower.passes.rules.registry import Node, lowers, widened
 
 _INT64, _UINT64 = ir.DataType.INT64, ir.DataType.UINT64
 

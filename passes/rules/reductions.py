@@ -13,8 +13,7 @@ from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import NUMBERS, RawOp
 from lstm_lower.passes.rules.indexing import rank_of
-from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.passes.rules.tables import widened
+from lstm_lower.passes.rules.registry import Node, lowers, widened
 
 _INT64, _UINT64 = ir.DataType.INT64, ir.DataType.UINT64
 

@@ -1,20 +1,21 @@
-"""The registry of lowering rules, and the view of a node that a rule reads."""
+"""The registry of lowering rules, the view of a node that a rule reads, and rules that are tables of formulas."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError, requires
+from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.form import node_label
 from lstm_lower.opdef import REGISTRY, Arranged, Call, OpDef
-from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES
+from lstm_lower.passes.formulas.kernels import CARRIERS, COMPUTE_DTYPES
 from lstm_lower.passes.rewriting import Results
 from lstm_lower.registry import DOMAIN, Registry, is_ours
 
@@ -234,3 +235,38 @@ class Node:
         declared = next(a for a in self.call.op.attributes if a.name == name)
         dtype = self.call.types.get(declared.rounds_to) if declared.rounds_to else None
         return value if dtype is None else float(np.asarray(value, dtype.numpy()))
+
+
+def widened(x: Expr) -> Expr:
+    """Integers of few bits in one of the dtypes that onnxruntime computes in; the rest as it is."""
+    return x.cast(CARRIERS.get(x.dtype, x.dtype))
+
+
+def standard(op: type[std.Standard]) -> Callable[..., Expr]:
+    """The formula that is one of ONNX's own operators."""
+
+    def formula(*operands: Expr) -> Expr:
+        return operands[0].builder.op(op, *operands)
+
+    return formula
+
+
+def lowers_by(table: Mapping[type[OpDef], Callable[..., Expr]]) -> None:
+    """Registers rules: each formula takes its op's operands, widened, and gives its only output.
+
+    Raises:
+        TypeError: a formula does not take as many.
+    """
+    for op, formula in table.items():
+        lowers(op, repeatable=True)(_rule(op, formula))
+
+
+def _rule(op: type[OpDef], formula: Callable[..., Expr]) -> Callable[[Node, Builder], Expr]:
+    operands = [declared.name for declared in op.inputs]
+    # Operands are bound by position: a formula of fewer or more is refused here and not in a user's graph.
+    inspect.signature(formula).bind(*operands)
+
+    def rule(n: Node, _: Builder) -> Expr:
+        return formula(*(widened(n.operand(name)) for name in operands))
+
+    return rule

@@ -22,8 +22,8 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, tanh
-from lstm_lower.passes.formulas.elementary import log1p_of_fraction
 from lstm_lower.passes.formulas.spatial import padded
+from lstm_lower.passes.formulas.special_functions import log1p_of_fraction
 from lstm_lower.passes.targets.target import Lack
 
 # Elements of which a slow kernel takes as long as the nodes that are added; an open size counts as 64.

@@ -14,7 +14,7 @@ from lstm_lower.errors import InvalidInputError, InvalidModelError
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.standard.view import constant_of
 from lstm_lower.passes.base import Pass
-from lstm_lower.passes.formulas.elementary import sum_of_squares
+from lstm_lower.passes.formulas.special_functions import sum_of_squares
 from lstm_lower.passes.training.optimizers import Optimizer, working_dtype
 from lstm_lower.passes.training.step import TrainingStep, needed, zeros_of
 from lstm_lower.passes.training.updates import Group, attach, groups_of

@@ -15,9 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 import lstm_lower as ll
 from lstm_lower.passes.lower import lowering_passes
 from lstm_lower.passes.repair import WrongGradientWarning
-from lstm_lower.passes.rules.registry import RULES
-from lstm_lower.passes.rules.special import Zeta
-from lstm_lower.passes.rules.tables import lowers_by
+from lstm_lower.passes.rules.math import Zeta
+from lstm_lower.passes.rules.registry import RULES, lowers_by
 from lstm_lower.records import model_files as model_io
 from lstm_lower.runtime.proof.check import check
 from lstm_lower.runtime.proof.oracles.registry import ORACLES
