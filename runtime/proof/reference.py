@@ -24,7 +24,6 @@ from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.names import Names
-from lstm_lower.graph.structure import STANDARD_DOMAINS
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.verify import verify
 from lstm_lower.opdef import Arranged, OpDef
@@ -34,6 +33,7 @@ from lstm_lower.passes.loops.forward import ForwardScansPass
 from lstm_lower.passes.opset.conversion import ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.passes.tidy import SortPass, VerifyPass
+from lstm_lower.passes.widening import widen as widen_dtypes
 from lstm_lower.records.model_files import read_all
 from lstm_lower.registry import is_ours
 from lstm_lower.runtime.proof.oracles import registry
@@ -42,8 +42,6 @@ from lstm_lower.runtime.proof.reference_operators import MENDED
 Array = np.ndarray[Any, Any]
 
 _FLOATING = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16}
-# Attributes of standard operators that hold the dtype of what they make.
-_DTYPE_ATTRIBUTES = ("to", "dtype", "stash_type", "softmax_precision", "output_datatype")
 
 
 def evaluate(model: ir.Model, feeds: Mapping[str, Array], *, wide: bool = True) -> dict[str, Array]:
@@ -105,8 +103,7 @@ def widen(model: ir.Model) -> ir.Model:
         if operand is not None and operand.dtype is not None:
             # Its evaluator needs to know what is widened away.
             node.attributes["narrow"] = ir.AttrInt64("narrow", int(operand.dtype))
-    for graph in work.graphs():
-        _widen_graph(graph)
+    widen_dtypes(work, _FLOATING, ir.DataType.DOUBLE)
     return work
 
 
@@ -149,48 +146,6 @@ def _round_attributes(node: ir.Node, definition: type[OpDef]) -> None:
             assert dtype is not None
             rounded = float(np.asarray(call.attributes[attribute.name], dtype.numpy()))
             node.attributes[attribute.name] = ir.AttrFloat32(attribute.name, rounded)
-
-
-def _widen_graph(graph: ir.Graph) -> None:
-    for value in [*graph.inputs, *graph.initializers.values()]:
-        _widen_value(value)
-        if value.const_value is not None:
-            value.const_value = _widen_tensor(value.const_value)
-    for node in graph:
-        for value in node.outputs:
-            _widen_value(value)
-        if node.domain in STANDARD_DOMAINS:
-            _widen_attributes(node)
-
-
-def _widen_value(value: ir.Value) -> None:
-    if isinstance(value.type, ir.TensorType) and value.dtype in _FLOATING:
-        value.type = ir.TensorType(ir.DataType.DOUBLE)
-    elif isinstance(value.type, ir.SequenceType) and value.type.dtype in _FLOATING:
-        value.type = ir.SequenceType(ir.TensorType(ir.DataType.DOUBLE))
-
-
-def _widen_attributes(node: ir.Node) -> None:
-    if std.BitCast.matches(node):
-        return
-    for name, attribute in list(node.attributes.items()):
-        if attribute.is_ref():
-            continue
-        if attribute.type == ir.AttributeType.TENSOR:
-            node.attributes[name] = ir.AttrTensor(name, _widen_tensor(attribute.as_tensor()))
-        elif std.Constant.matches(node) and name in ("value_float", "value_floats"):
-            del node.attributes[name]
-            node.attributes["value"] = ir.AttrTensor("value", ir.tensor(np.asarray(attribute.value, np.float64)))
-        elif name in _DTYPE_ATTRIBUTES and attribute.type == ir.AttributeType.INT and attribute.value in _FLOATING:
-            node.attributes[name] = ir.AttrInt64(name, int(ir.DataType.DOUBLE))
-    if std.ConstantOfShape.matches(node) and "value" not in node.attributes:
-        node.attributes["value"] = ir.AttrTensor("value", ir.tensor(np.zeros(1)))
-
-
-def _widen_tensor(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-    if tensor.dtype not in _FLOATING:
-        return tensor
-    return ir.tensor(tensor.numpy().astype(np.float64), name=tensor.name)
 
 
 def _widen_array(array: Any) -> Any:
