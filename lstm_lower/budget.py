@@ -1,4 +1,4 @@
-"""What reading a file may cost, whoever wrote it: limits that are charged by all that makes more than it reads.
+"""Limits of what reading a file may cost, whoever wrote it, charged by all that makes more than it reads.
 
 A few bytes can stand for any amount of work: functions that call each other three times, a constant of one number and a
 shape, names that repeat what the one before begins with. Importers open an account for a file; what is made of it is

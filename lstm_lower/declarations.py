@@ -1,4 +1,4 @@
-"""What a definition declares: operands, attributes, and which operand is at which position of a node."""
+"""Declarations of a definition: operands, attributes, and which operand is at which position of a node."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Declared:
 
 
 def fault(declared: Declared) -> tuple[str, str, object] | None:
-    """What is wrong with declarations that cannot be read: at which name, what is required there, and what came."""
+    """A fault in declarations: at which name, what is required there, and what came."""
     types, inputs, outputs, attributes = declared.types, declared.inputs, declared.outputs, declared.attributes
     known = sorted(DTYPES)
     for variable, allowed in types.items():
@@ -203,7 +203,7 @@ class Slot:
         return self.operand.name if self.index is None else f"{self.operand.name}[{self.index}]"
 
     def of(self, arranged: Mapping[str, Any]) -> Any:
-        """What stands at this place of a mapping by operand name, lists for variadic ones."""
+        """The entry at this place of a mapping by operand name, lists for variadic ones."""
         found = arranged[self.operand.name]
         return found if self.index is None else found[self.index]
 
@@ -238,7 +238,7 @@ def _length(operand: Operand, attributes: Mapping[str, Any]) -> int | None:
 
 @dataclasses.dataclass(frozen=True)
 class Arranged(Generic[V]):
-    """What stands at a node's places, by operand name.
+    """Values at a node's places, by operand name.
 
     Attributes:
         single: operand name -> item.

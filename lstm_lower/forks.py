@@ -1,4 +1,4 @@
-"""What threads do that a fork must not cut in two.
+"""Work of threads that a fork must not cut in two.
 
 In the child of a fork only the thread that forked goes on. A module that another thread was importing stays locked
 there for ever, and a setting of the process that another thread had changed for a while would stay changed.

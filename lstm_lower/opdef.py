@@ -47,7 +47,7 @@ _MAX_COUNT = 65536
 
 @dataclasses.dataclass
 class TensorInfo:
-    """What is known of one actual operand.
+    """Knowledge of one actual operand.
 
     Attributes:
         dtype: its dtype, or `None`.
@@ -143,7 +143,7 @@ class OpDef:
 
     @classmethod
     def _declared(cls, *, abstract: bool) -> Declared:  # noqa: ARG003
-        """What the nested classes declare."""
+        """Declarations of the nested classes."""
         types = {name: allowed for name, allowed in vars(cls.Types).items() if not name.startswith("_")}
         inputs, outputs = _declarations(cls, "Inputs", Operand), _declarations(cls, "Outputs", Operand)
         return Declared(types, inputs, outputs, _declarations(cls, "Attrs", Attribute))
@@ -155,12 +155,12 @@ class OpDef:
 
     @classmethod
     def input_slots(cls, count: int, attributes: Mapping[str, Any] | None = None) -> list[Slot]:
-        """What stands at each of a node's `count` inputs; see `declarations.slots`."""
+        """The operand at each of a node's `count` inputs; see `declarations.slots`."""
         return slots(cls.inputs, count, attributes or {})
 
     @classmethod
     def output_slots(cls, count: int, attributes: Mapping[str, Any] | None = None) -> list[Slot]:
-        """What stands at each of a node's `count` outputs."""
+        """The operand at each of a node's `count` outputs."""
         return slots(cls.outputs, count, attributes or {})
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What is known of ops, one entry an op: definitions, lowering rules, oracles; ours and those of other packages."""
+"""Registries of ops, one entry an op: definitions, lowering rules, oracles; ours and those of other packages."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class SpatialOp(OpDef, abstract=True):
 
     @classmethod
     def placement(cls, call: Call) -> dict[str, Any]:
-        """What places windows: the attributes, and the values of operands that stand for some, where they are known."""
+        """Attributes that place windows, and the values of operands that stand for some, where they are known."""
         values = {name: call.operands[name].value for name in cls.static_operands}
         constants = {name: value.reshape(-1).tolist() for name, value in values.items() if value is not None}
         return {"data_format": "NHWC", **call.attributes, **constants}

@@ -1,4 +1,4 @@
-"""What onnxruntime reports of a process to its maker, turned off before onnxruntime is loaded.
+"""Reports of a process to onnxruntime's maker, turned off before onnxruntime is loaded.
 
 Since 1.32 onnxruntime's packages for Linux write an identifier of the device and a queue of events below the user's
 cache folder as soon as they are imported, and send the events some seconds later. Only the variable prevents it, and

@@ -28,7 +28,7 @@ class FaultyPassError(LstmLowerError, ir.passes.PostconditionError):
 
 
 class Context:
-    """What passes on one model share: names, facts and version of the model, found out when first asked for.
+    """The shared state of passes on one model: names, facts and version of the model, found out when first asked for.
 
     Attributes:
         model: the model.
@@ -158,7 +158,7 @@ def _fault(model: ir.Model) -> InvalidModelError | None:
 
 
 def _form(model: ir.Model) -> list[object]:
-    """What a model is made of: its nodes in their order, and what these and its graphs read, make, hold and declare."""
+    """The make of a model: its nodes in their order, and what these and its graphs read, make, hold and declare."""
     form: list[object] = []
     graphs = [model.graph, *(function.graph for function in model.functions.values())]
     for graph in graphs:

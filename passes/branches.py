@@ -30,7 +30,7 @@ class ConstantBranchPass(Rewriting, Pass):
         return std.If.matches(node)
 
     def formula(self, node: ir.Node, builder: Builder) -> Results | None:
-        """What the branch of a known condition makes."""
+        """The result of the branch of a known condition."""
         op = std.If.of(node, builder.facts)
         return None if op is None else chosen_branch(op, builder)
 

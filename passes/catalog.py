@@ -55,7 +55,7 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Its name."""
         return self.make().name
 
 

@@ -132,7 +132,7 @@ def _gather(view: std.Gather, p: Parts) -> Results:
 
 @by_parts(std.GatherND, std.ReverseSequence)
 def _leading(view: std.Moving, p: Parts) -> Results:
-    """What counts axes from the front as it is."""
+    """Operators that count axes from the front, as they are."""
     return again(view, p, p.of(view.data), *_others(view, p))
 
 
@@ -241,7 +241,7 @@ def _parts(view: std.PartsOf | std.OfParts, p: Parts) -> Results:
 
 @by_parts(std.Neg, std.Add, std.Sub, std.Sum)
 def _linear(view: std.Elementwise, p: Parts) -> Results:
-    """What does to one part what it does to the other; operands broadcast along all axes but the last."""
+    """Operators that do to one part what they do to the other; operands broadcast along all axes but the last."""
     return again(view, p, *(p.of(x) for x in view.inputs if x is not None))
 
 
@@ -282,7 +282,7 @@ def _equal(view: std.Equal, p: Parts) -> Results:
 
 @by_parts(std.MatMul, std.Einsum)
 def _bilinear(view: std.MatMul | std.Einsum, p: Parts) -> Results:
-    """What is linear in each of two operands."""
+    """Operators that are linear in each of two operands."""
     operands = _two(view)
     if len(operands) == 1:
         return [joined(*(again(view, p, part)[0] for part in p.each(operands[0])))]

@@ -162,7 +162,7 @@ class _Lowering(Rewriting):
 
     @property
     def space(self) -> Workspace:
-        """What all that works on the model shares."""
+        """The shared state of all that works on the model."""
         return self.version
 
     def where(self, node: ir.Node) -> bool:
@@ -173,7 +173,7 @@ class _Lowering(Rewriting):
         return self.chosen is None or self.chosen(definition)
 
     def formula(self, node: ir.Node, builder: Builder) -> Results | None:
-        """What a node's rule emits, in its outputs' dtypes."""
+        """The results of a node's rule, in its outputs' dtypes."""
         definition = opdef.definition(node.domain, node.op_type)
         assert definition is not None
         try:
@@ -222,7 +222,7 @@ def _rule_fault(node: ir.Node, op: type[opdef.OpDef], what: str, got: str) -> Un
 
 
 def _results(builder: Builder, node: ir.Node, call: opdef.Call, results: Results) -> list[ir.Value | None]:
-    """What takes the place of the node's outputs, in their dtypes; nothing for those that nothing reads."""
+    """Values for the place of the node's outputs, in their dtypes; nothing for those that nothing reads."""
     slots = call.op.output_slots(len(node.outputs), call.attributes)
     values = [*values_of(results), *[None] * len(slots)]
     taken: list[ir.Value | None] = []
@@ -256,7 +256,7 @@ _FEW = 16
 
 
 def signature(node: ir.Node, call: Call, facts: Facts) -> Hashable:
-    """What a repeatable rule can depend on: the call, equal operands, their known entries, and outputs in use.
+    """All that a repeatable rule can depend on: the call, equal operands, their known entries, and outputs in use.
 
     The call tells integers that are known as a whole; entries are those of which some are sizes known by name, and
     the few of other dtypes from which sizes may follow, such as a Range's bounds.

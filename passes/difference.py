@@ -1,4 +1,4 @@
-"""What differs between two models: interface, nodes, weights, metadata.
+"""Differences between two models: interface, nodes, weights, metadata.
 
 Names of inner values and of nodes do not count as long as what is computed is the same. Nodes are matched graph by
 graph: those that compute the same from the same inputs, those of one name, those that do the same to what is matched.

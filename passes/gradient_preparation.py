@@ -1,4 +1,4 @@
-"""What a model goes through before its gradients are added."""
+"""Passes that a model goes through before its gradients are added."""
 
 from __future__ import annotations
 

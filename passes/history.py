@@ -1,4 +1,4 @@
-"""What became of a graph, pass by pass: its first state, and what every pass put into it and took out of it.
+"""The history of a graph, pass by pass: its first state, and what every pass put into it and took out of it.
 
 Nodes, values and graphs have numbers that are theirs from the first state to the last, so that states can be compared
 and any of them can be drawn. Where nodes come from is recorded along (`lstm_lower.graph.provenance`).
@@ -69,7 +69,7 @@ class GraphState:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ValueState:
-    """What is said of a value at the last.
+    """The last description of a value.
 
     Attributes:
         name: its name.
@@ -84,7 +84,7 @@ class ValueState:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """What one pass did; the first step is the graph itself.
+    """The doing of one pass; the first step is the graph itself.
 
     Attributes:
         pass_name: the pass; empty for the first step.

@@ -1,4 +1,4 @@
-"""What an unexpected failure is due to: a malformed model, or a defect of ours."""
+"""The cause of an unexpected failure: a malformed model, or a defect of ours."""
 
 from __future__ import annotations
 

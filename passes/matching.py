@@ -51,7 +51,7 @@ class NodeChange:
 
 
 class Matching:
-    """What was found of two models.
+    """The matching of two models.
 
     Attributes:
         first, second: their digests.
@@ -170,7 +170,7 @@ def _compare(found: Matching, a: ir.Node, b: ir.Node, place: str) -> None:
 
 
 def _results(found: Matching, a: ir.Graph, b: ir.Graph, name: str) -> list[str]:
-    """What two bodies take and give, where that differs."""
+    """Inputs and outputs of two bodies, where they differ."""
     what = []
     if len(a.inputs) != len(b.inputs):
         what.append(f"{name} takes {len(a.inputs)} values, {len(b.inputs)} in the second")

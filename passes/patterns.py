@@ -28,7 +28,7 @@ def _swapped(op: type[std.Standard]) -> Callable[[Side, float], Operation]:
 
 
 class _Side:
-    """What arithmetic makes a larger side of a pattern of."""
+    """A side of a pattern, of which arithmetic makes a larger one."""
 
     __add__, __radd__ = _operator(std.Add), _swapped(std.Add)
     __sub__, __rsub__ = _operator(std.Sub), _swapped(std.Sub)
@@ -73,7 +73,7 @@ def applied(op: type[std.Standard]) -> Callable[..., Operation]:
 
 
 def match(side: Side, value: ir.Value | None, facts: std.Knowledge, bound: Bound | None = None) -> Bound | None:
-    """What each part of a pattern stands for where it is a value, beside what is bound; `None` where it is not."""
+    """Values of each part of a pattern where it is a value, beside what is bound; `None` where it is not."""
     bound = {} if bound is None else bound
     if value is None:
         return None
@@ -133,7 +133,7 @@ class Pattern:
     where: Callable[[std.Standard, Mapping[Side, ir.Value]], bool] = _always
 
     def __call__(self, view: std.Standard, builder: Builder) -> Expr | None:
-        """What takes a node's place; `None` where the pattern does not fit."""
+        """The result for a node's place; `None` where the pattern does not fit."""
         bound = _operands(self.before, view, {})
         if bound is None or not self.where(view, bound):
             return None

@@ -237,7 +237,7 @@ class OptimizePass(Pass):
         return ir.passes.PassResult(model, modified)
 
     def _rolled(self, model: ir.Model) -> OptimizePass | None:
-        """What has optimised a copy in which equal steps in a row are loops again, if there are any."""
+        """The driver that has optimised a copy in which equal steps in a row are loops again, if there are any."""
         if not self.rolls or not any(map(has_equal_products, with_inner(model.graph))):
             return None
         work = copy_model(model)

@@ -46,7 +46,7 @@ class Rewriting(abc.ABC):
 
     @property
     def space(self) -> Workspace:
-        """What all that works on the model shares."""
+        """The shared state of all that works on the model."""
         return self.context.space
 
     @abc.abstractmethod
@@ -95,7 +95,7 @@ class Rewriting(abc.ABC):
 
 
 def values_of(results: Results) -> list[ir.Value | None]:
-    """What a rule returned, as values in the order of the node's outputs.
+    """The results of a rule, as values in the order of the node's outputs.
 
     Raises:
         TypeError: it is no result.

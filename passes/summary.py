@@ -1,4 +1,4 @@
-"""What a model holds: sizes, inputs and outputs, composite ops with their places, and what cannot be lowered."""
+"""A summary of a model: sizes, inputs and outputs, composite ops with their places, and what cannot be lowered."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Composite:
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """What a model holds.
+    """The contents of a model.
 
     Attributes:
         opset: version of `ai.onnx`.

@@ -150,7 +150,7 @@ def verify_unique_names(model: ir.Model) -> None:
 
 
 def _repeated(model: ir.Model) -> Iterator[ir.Value | ir.Node]:
-    """What has a name that something before it has, outer graphs before those within them."""
+    """Nodes and values with a name that something before them has, outer graphs before those within them."""
     values: set[str] = set()
     nodes: set[str] = set()
     level = [model.graph]

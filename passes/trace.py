@@ -1,4 +1,4 @@
-"""What the optimiser did and why it left something alone."""
+"""A record of what the optimiser did and why it left something alone."""
 
 from __future__ import annotations
 

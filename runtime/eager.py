@@ -114,7 +114,7 @@ def call(
 
 
 class Known(NamedTuple):
-    """What a session is compiled for.
+    """All that a session is compiled for.
 
     Attributes:
         sizes: sizes of dimension symbols.

@@ -24,7 +24,7 @@ class _Sums:
 
 @dataclasses.dataclass(frozen=True)
 class NodeTime:
-    """What the calls of one node took in the median run.
+    """Times of the calls of one node in the median run.
 
     Attributes:
         place: names of the loops and branches around it, outermost first; empty in the main graph.
@@ -54,7 +54,7 @@ class NodeTime:
 
 @dataclasses.dataclass(frozen=True)
 class OpTime:
-    """What all calls of one operator took in one run; nodes with bodies are left out, what is in them counts.
+    """Times of all calls of one operator in one run; nodes with bodies are left out, what is in them counts.
 
     Attributes:
         op: the operator.
@@ -71,7 +71,7 @@ class OpTime:
 
 @dataclasses.dataclass(frozen=True)
 class LoopTime:
-    """What the nodes of one body took in one run, without those of loops and branches inside it.
+    """Times of the nodes of one body in one run, without those of loops and branches inside it.
 
     Attributes:
         place: names of the loops and branches that the body is in, outermost first; empty for the main graph.

@@ -407,7 +407,7 @@ def _attached(options: ort.SessionOptions) -> str | None:
 
 
 def target_of(providers: Sequence[Resolved]) -> str | None:
-    """What `lower` calls the first of the providers, which is to run as much as it can."""
+    """The target in `lower` of the first of the providers, which is to run as much as it can."""
     if not providers:
         return None
     row = row_of(providers[0][0])

@@ -224,7 +224,7 @@ class Session:
         return dict(zip(wanted, results, strict=True))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What another process opens it with: the bytes of its model file, the providers, the precision.
+        """Arguments with which another process opens it: the bytes of its model file, the providers, the precision.
 
         Raises:
             InvalidInputError: there are session options, or no model file that is as it was when it was opened.
@@ -295,7 +295,7 @@ def _stamps(path: Path, model: ir.Model) -> dict[Path, tuple[int, int, int] | No
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """What differs where a file is written again; nothing of what is no file that can be read again."""
+    """A mark that differs where a file is written again; nothing of what is no file that can be read again."""
     if not path.is_file():
         return None
     status = path.stat()
@@ -322,7 +322,7 @@ def serialized(model: ir.Model) -> bytes:
 def _loadable(
     model: str | os.PathLike[str] | onnx.ModelProto | ir.Model, providers: Sequence[provider_names.Resolved]
 ) -> tuple[str | os.PathLike[str] | ir.Model, ir.Model]:
-    """What onnxruntime can open, and the model in it.
+    """A source that onnxruntime can open, and the model in it.
 
     Composite ops that onnxruntime has no kernels for are lowered on the way, for the provider, and so is what it would
     fail on in a run.

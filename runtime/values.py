@@ -58,7 +58,7 @@ def as_feed(value: Any, declared: Any, what: str) -> Any:
 
 
 def _inner(type_: str, outer: str) -> tuple[str, bool]:
-    """What stands within `outer(...)`, and whether it is one."""
+    """The text within `outer(...)`, and whether it is one."""
     is_one = type_.startswith(f"{outer}(")
     return (type_[len(outer) + 1 : -1] if is_one else type_), is_one
 

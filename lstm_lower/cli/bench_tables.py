@@ -1,4 +1,4 @@
-"""What `lstm-lower bench` found, as tables and as JSON."""
+"""Results of `lstm-lower bench` as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _bytes(count: float | None) -> str:
 
 
 def bench_data(found: Bench) -> dict[str, Any]:
-    """What was measured as JSON has it; times in seconds, sizes in bytes."""
+    """Measured figures as JSON has them; times in seconds, sizes in bytes."""
     first = found.timed[0][1].minimum if found.timed else None
     return {
         "passed": found.passed,

@@ -150,7 +150,7 @@ def check(
 
 
 def _coverage(origin: Origin) -> str:
-    """What a float64 check of an imported model proves, and what proves the rest."""
+    """A note on what a float64 check of an imported model proves, and what proves the rest."""
     covered = "covers: the lowering of this ONNX model; not "
     match origin.source:
         case "tensorflow":

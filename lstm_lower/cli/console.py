@@ -1,4 +1,4 @@
-"""What every command prints with: tables for people on standard output, JSON for programs, errors on standard error."""
+"""Printing for all commands: tables for people on standard output, JSON for programs, errors on standard error."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def errors(*, as_json: bool = False, plugins: Sequence[str] | None = None, code:
 
 
 def _message(error: Exception) -> str:
-    """What is told of an error; of the operating system's the file and what is wrong with it, without a number."""
+    """The text of an error; of the operating system's the file and what is wrong with it, without a number."""
     if isinstance(error, FileExistsError):
         return f"{error.filename}: a folder is required, got a file"
     if isinstance(error, OSError) and error.strerror:

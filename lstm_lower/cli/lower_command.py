@@ -117,7 +117,7 @@ def lower(
 
 @dataclasses.dataclass(frozen=True)
 class _Steps:
-    """What is asked of the lowering."""
+    """Options of the lowering."""
 
     opset: int | None
     schedule: str

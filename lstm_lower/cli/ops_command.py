@@ -47,7 +47,7 @@ def ops(
 
 
 def _nearest(op: str, known: Iterable[type[OpDef]]) -> str:
-    """What a mistaken name may have meant, and where all names stand."""
+    """A hint at what a mistaken name may have meant, and where all names stand."""
     from lstm_lower.passes.rules.registry import full_name
 
     lower = {name.lower(): name for each in known for name in (full_name(each), each.op_type)}

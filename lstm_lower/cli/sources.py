@@ -1,4 +1,4 @@
-"""What a command's MODEL may be: an ONNX file, or a TensorFlow graph, which is imported first."""
+"""A command's MODEL: an ONNX file, or a TensorFlow graph, which is imported first."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def open_model(path: Path, options: ImportOptions) -> ir.Model:
 
 
 def import_arguments(options: ImportOptions) -> dict[str, Any]:
-    """What `from_tensorflow` takes besides the source, its signature and its checkpoint.
+    """Arguments of `from_tensorflow` besides the source, its signature and its checkpoint.
 
     Raises:
         InvalidInputError: an option is malformed.

@@ -117,7 +117,7 @@ def parse_named(option: str, texts: Sequence[str] | None, convert: Callable[[str
 
 
 def padding_of(pad: Sequence[str] | None, lengths: Sequence[str] | None, buckets: Sequence[int] | None) -> Padding:
-    """What the options say of sequences with different lengths."""
+    """The treatment of sequences with different lengths that the options ask for."""
     from lstm_lower.runtime.training.data.table import Padding
 
     return Padding(

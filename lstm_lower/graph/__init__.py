@@ -1,1 +1,1 @@
-"""What a graph is: its operators, what is known of its values, how nodes are emitted, names, verifier, dump."""
+"""Graphs: their operators, facts about their values, the builder, names, verifier, dump."""

@@ -19,7 +19,7 @@ _MAX_VALUE_SIZE = 64
 
 
 class Binder(std.Knowledge, Protocol):
-    """What is known of values, and memos of what follows for composite nodes.
+    """Facts about values, and memos of what follows for composite nodes.
 
     Attributes:
         infos: what composite nodes ask of their operands.
@@ -111,7 +111,7 @@ def _info(value: ir.Value | None, facts: Binder) -> TensorInfo | None:
 
 
 def _key(node: ir.Node, op: type[OpDef], infos: list[TensorInfo | None]) -> Hashable:
-    """What the call depends on; `None` where that is too much to compare."""
+    """All that the call depends on; `None` where that is too much to compare."""
     operands: list[Hashable] = []
     for info in infos:
         if info is None:

@@ -38,7 +38,7 @@ T = TypeVar("T", "Expr", ir.Value)
 
 @dataclasses.dataclass(frozen=True)
 class Workspace:
-    """What everything that works on one model shares.
+    """The shared state of all that works on one model.
 
     Attributes:
         names: gives out unique names.
@@ -141,7 +141,7 @@ class Builder:
 
     @property
     def facts(self) -> Facts:
-        """What is known of the model's values."""
+        """Facts about the model's values."""
         return self.space.facts
 
     @property

@@ -1,4 +1,4 @@
-"""What is known of a model's values: type, shape, contents, a uniform value, whether finite.
+"""Facts about a model's values: type, shape, contents, a uniform value, whether finite.
 
 One memoised evaluator over the facets of operators. It writes nothing into the model; what it keeps does not grow with
 the numbers in a model: the Range to 2**40 is a length here, not an array. Chains of any length are walked without
@@ -78,7 +78,7 @@ class Parameters:
         return self.operand(value) if isinstance(view, std.Scan) and index >= view.states else None
 
     def inferred(self, value: ir.Value, facts: Facts) -> tuple[Type, Partial | None]:
-        """What follows for a parameter from what is handed to it."""
+        """Consequences for a parameter of what is handed to it."""
         node, index = self._places.get(value, (None, 0))
         view, outer = facts.view(node), self.operand(value)
         if isinstance(view, std.Loop) and index < 2:
@@ -104,7 +104,7 @@ class Parameters:
 
 
 def neighbours(facts: Facts, value: ir.Value) -> Iterable[ir.Value]:
-    """What type and shape of a value may follow from."""
+    """Values that type and shape of a value may follow from."""
     node = value.producer()
     if node is None:
         outer = facts.parameters.operand(value)
@@ -115,7 +115,7 @@ def neighbours(facts: Facts, value: ir.Value) -> Iterable[ir.Value]:
 
 
 def operands(facts: Facts, value: ir.Value) -> Iterable[ir.Value]:
-    """What a value is computed from; a Scan's parameter from its sequence."""
+    """Values that a value is computed from; a Scan's parameter from its sequence."""
     node = value.producer()
     if node is not None:
         return [x for x in node.inputs if x is not None]
@@ -140,7 +140,7 @@ T = TypeVar("T")
 
 
 class Facts:
-    """What is known of the values of one model.
+    """Facts about the values of one model.
 
     Attributes:
         opset: the model's version of `ai.onnx`.
@@ -203,7 +203,7 @@ class Facts:
         self._keep(value, filled(value, certain_first(tuple(shape), self.shape(value))))
 
     def assuming(self, shapes: Mapping[ir.Value, Shape | None], inside: Container[ir.Value]) -> Facts:
-        """What would be known if some values had given shapes; nothing known of the values `inside` is taken over."""
+        """Facts as they were if some values had given shapes; nothing known of the values `inside` is taken over."""
         assumed = Facts(self.opset)
         assumed.parameters = self.parameters
         assumed._told = {value: shape for value, shape in self._told.items() if value not in inside}
@@ -438,7 +438,7 @@ class Facts:
         return self._walk(self._contents, value, small_operands, self._content_of)
 
     def _content_of(self, value: ir.Value) -> Array | None:
-        """What a small tensor holds; of integers that may be sizes each one that is not known is an identity."""
+        """Entries of a small tensor; of integers that may be sizes each one that is not known is an identity."""
         content = self._computed(value)
         if content is not None or self.dtype(value) not in _SIZES:
             return content

@@ -25,7 +25,7 @@ _SCAN_WITHOUT_BATCH = 9
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """What an operator takes and gives in one version of its domain.
+    """Operands, results and attributes of an operator in one version of its domain.
 
     Attributes:
         since: the version that began this form.

@@ -511,7 +511,7 @@ def _scan(op: std.Scan) -> Inferred:
 
 @infers(std.If)
 def _if(op: std.If) -> Inferred:
-    """What both branches agree on."""
+    """Types and shapes that both branches agree on."""
     first, second = op.branches
     results: Inferred = []
     for a, b in zip(first.outputs, second.outputs, strict=True):

@@ -23,7 +23,7 @@ _FIRST_TRIED, _BETWEEN = 10_007, 1_013
 
 
 def inferred(node: ir.Node, facts: std.Knowledge) -> Inferred:
-    """What onnx tells of a node's outputs; nothing where it does not know the operator or refuses the operands."""
+    """A node's outputs by onnx; nothing where it does not know the operator or refuses the operands."""
     if subgraphs_of(node) or any(attribute.is_ref() for attribute in node.attributes.values()):
         return []
     identities: dict[str, Dim] = {}
@@ -62,7 +62,7 @@ def inferred(node: ir.Node, facts: std.Knowledge) -> Inferred:
 def _asked(
     proto: onnx.NodeProto, types: dict[str, onnx.TypeProto], data: dict[str, onnx.TensorProto], opset: int
 ) -> dict[str, onnx.TypeProto]:
-    """What onnx says; nothing where it refuses.
+    """Results of onnx's inference; nothing where it refuses.
 
     Attributes that are left out are given: STFT's `onesided` is 1 by its schema, and 0 to its inference.
     """

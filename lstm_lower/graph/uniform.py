@@ -100,7 +100,7 @@ def _pad(op: std.Pad) -> float | None:
 
 
 def _computed(op: std.Standard, function: np.ufunc) -> float | None:
-    """What two values make in the operator's own type: they wrap, are rounded or become infinite."""
+    """The result of two values in the operator's own type: it wraps, is rounded or becomes infinite."""
     a, b = map(op.facts.uniform, op.inputs)
     dtype = None if a is None or b is None else op.facts.dtype(op.output)
     if dtype is None:

@@ -1,4 +1,4 @@
-"""What is known of a value by itself, without looking at the node that makes it: dimensions, constants."""
+"""Facts about a value by itself, without looking at the node that makes it: dimensions, constants."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Alternatives:
     shapes: tuple[Partial, ...]
 
     def chosen(self, declared: Partial | None, rank: int | None = None) -> Partial | None:
-        """What the shapes have in common that fit a declaration; `None` where it fits none of them.
+        """The common part of the shapes that fit a declaration; `None` where it fits none of them.
 
         A declaration that leaves open what is known was not inferred from the operands: it decides nothing.
 
@@ -158,7 +158,7 @@ def product(dims: Partial) -> Dim | None:
 
 
 def merged(value: ir.Value, found: Partial | None, declared: Partial | None) -> Partial | None:
-    """What was found out, filled in with what is declared; a rank that contradicts what was found is ignored.
+    """An inferred shape, filled in with what is declared; a rank that contradicts what was found is ignored.
 
     A rule that finds a dimension to be the value's own does not trust what is declared of it.
     """

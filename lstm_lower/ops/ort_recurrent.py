@@ -13,7 +13,7 @@ _DIRECTIONS = {"forward": 1, "reverse": 1, "bidirectional": 2}
 
 
 class _Recurrent(TrainingOp, abstract=True):
-    """What all have in common."""
+    """The common part of all recurrent layers."""
 
     class Types:
         T = ("float32", "float64")

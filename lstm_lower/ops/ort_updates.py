@@ -36,7 +36,7 @@ class InPlaceAccumulatorV2(TrainingOp):
 
 
 class _Optimizer(TrainingOp, abstract=True):
-    """What changes weights."""
+    """An op that changes weights."""
 
     class Types:
         pass

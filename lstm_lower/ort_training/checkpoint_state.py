@@ -30,7 +30,7 @@ class UnknownNameError(InvalidInputError, KeyError):
 
 @dataclasses.dataclass
 class OptimizerState:
-    """What an optimizer keeps.
+    """The state of an optimizer.
 
     Attributes:
         step: the number of updates so far.

@@ -32,7 +32,7 @@ LAZY_RESET = "lazy_reset_grad"
 
 
 def training_graph(model: onnx.ModelProto, trainable: Sequence[str], frozen: Sequence[str]) -> ir.Model:
-    """What computes outputs and accumulates gradients, in operators of ONNX.
+    """The model that computes outputs and accumulates gradients, in operators of ONNX.
 
     Args:
         model: a model whose first output is the loss. It is not changed.
@@ -58,7 +58,7 @@ def training_graph(model: onnx.ModelProto, trainable: Sequence[str], frozen: Seq
 
 
 def evaluation_graph(model: onnx.ModelProto, training: ir.Model) -> ir.Model:
-    """What computes outputs and changes nothing: no dropout, normalization by running statistics.
+    """The model that computes outputs and changes nothing: no dropout, normalization by running statistics.
 
     Args:
         model: the model that the training graph was made of. It is not changed.

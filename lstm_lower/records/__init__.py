@@ -1,1 +1,1 @@
-"""What a model keeps in its metadata and files: state, contracts, model files."""
+"""Records in a model's metadata and files: state, contracts, model files."""

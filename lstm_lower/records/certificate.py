@@ -1,4 +1,4 @@
-"""What a step was compared with when it was made: the framework's own loss, outputs, gradients and updated state.
+"""The record of a comparison when a step was made: with the framework's own loss, outputs, gradients and updated state.
 
 A front end runs its step beside the framework that the model comes from, at one example and from the same weights, and
 records in the step's metadata what it compared and how far it was off. It makes no step that differs
@@ -28,7 +28,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 @dataclasses.dataclass(frozen=True)
 class Certificate:
-    """What was compared.
+    """A comparison with a framework.
 
     Attributes:
         framework: which framework's results, and of which version, as `PyTorch 2.13.0`; empty where nothing was run.
@@ -44,7 +44,7 @@ class Certificate:
     not_compared: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def described(self) -> str:
-        """What was compared, and what was not, in a line."""
+        """The comparison, and what was left out, in a line."""
         counts = [(kind, len(self.errors.get(kind, ()))) for kind in KINDS]
         compared = ", ".join(f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in counts if count)
         told = []

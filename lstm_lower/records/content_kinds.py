@@ -1,4 +1,4 @@
-"""What a file or folder holds: ONNX, or which of TensorFlow's graphs; recognised by the content, not the name."""
+"""Kinds of files and folders: ONNX, or which of TensorFlow's graphs; recognised by the content, not the name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lstm_lower.records.wire import DamageError, fields
 
 
 class Kind(enum.Enum):
-    """What may hold a model."""
+    """Kinds of files and folders that may hold a model."""
 
     ONNX = "ONNX model"
     GRAPH_DEF = "GraphDef"
@@ -22,7 +22,7 @@ class Kind(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Content:
-    """What a file or folder holds.
+    """The contents of a file or folder.
 
     Attributes:
         kind: what it is.
@@ -63,7 +63,7 @@ _BEGINNINGS = {
 
 
 def content_of(path: Path) -> Content | None:
-    """What a path holds, or `None` where neither its content nor its name tells.
+    """The kind of what a path holds, or `None` where neither its content nor its name tells.
 
     A prefix of TensorFlow's checkpoints stands for the graph beside it, `PREFIX.meta`.
 

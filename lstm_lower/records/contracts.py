@@ -1,4 +1,4 @@
-"""What a lowered model still promises about its inputs: kept in its metadata, checked before a run.
+"""Contracts of a lowered model about its inputs: kept in its metadata, checked before a run.
 
 After lowering, nothing in the graph says that the input `w` was the weight of an LSTM and must have I+H rows. The
 contract of every composite node that read graph inputs is therefore written into the model's metadata, and a session

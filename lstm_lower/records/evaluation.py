@@ -1,4 +1,4 @@
-"""What evaluates a training step: a graph of its own, which travels in the step's metadata.
+"""The evaluation graph of a training step, which travels in the step's metadata.
 
 A step's own graph runs dropout, normalizes by the statistics of one batch and moves running ones. What evaluates is
 made where the source is still known, and kept under the key `lstm_lower.evaluation`. Of a recorded evaluation,
@@ -54,7 +54,7 @@ def write(model: ir.Model, evaluation: ir.Model, predictions: Sequence[str]) -> 
 
 
 def of(model: ir.Model) -> ir.Model | None:
-    """What evaluates a step as the step records it, or `None` without a record.
+    """The evaluation graph that a step records, or `None` without a record.
 
     Raises:
         InvalidModelError: the record is malformed, or the step no longer holds what it refers to.

@@ -47,7 +47,7 @@ def is_special(path: Path) -> bool:
 
 
 def other_kind(path: Path) -> str | None:
-    """What a path leads to: a folder, pipe, socket or device; `None` for a regular file and for nothing."""
+    """The kind of what a path leads to: a folder, pipe, socket or device; `None` for a regular file and for nothing."""
     kinds = {"directory": path.is_dir, "pipe": path.is_fifo, "socket": path.is_socket}
     special = "device" if is_special(path) else None
     return next((kind for kind, matches in kinds.items() if matches()), special)

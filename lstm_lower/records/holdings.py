@@ -1,4 +1,4 @@
-"""What a PyTorch module holds under the names of its own state dict, recorded in the step that is made of it.
+"""Tensors of a PyTorch module under the names of its own state dict, recorded in the step that is made of it.
 
 Some of it is state of the step, perhaps under several names where weights are tied. The rest stays as it was:
 parameters that do not require gradients, buffers that no step changes, and what nothing reads, which is nowhere else.
@@ -22,7 +22,7 @@ _NAMES_KEY = "lstm_lower.names"
 
 @dataclasses.dataclass(frozen=True)
 class Holdings:
-    """What a module holds.
+    """The tensors of a module.
 
     Attributes:
         states: name -> state input of the step.
@@ -58,7 +58,7 @@ def write(step: ir.Model, held: Holdings) -> None:
 
 
 def of(step: ir.Model) -> Holdings | None:
-    """What a step records; `None` for one that is made of no module.
+    """The record of a step; `None` for one that is made of no module.
 
     Raises:
         InvalidModelError: the record is malformed, or the step no longer holds what it refers to.

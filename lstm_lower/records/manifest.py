@@ -30,7 +30,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Totals:
-    """What an evaluation carries from batch to batch, without being state of the step.
+    """Values that an evaluation carries from batch to batch, without being state of the step.
 
     Attributes:
         outputs: input with the value before a batch -> output with the value after it.
@@ -56,14 +56,14 @@ _GRAPH, _INITIALIZER, _TENSOR_NAME, _RAW_DATA = 7, 5, 8, 9
 
 
 def file_name(file: str) -> str:
-    """What a file of a bundle is called."""
+    """The name of a file of a bundle."""
     return f"{file}.onnx"
 
 
 def describe(
     step: ir.Model, rate: float | None, models: Mapping[str, ir.Model], folder: Path, totals: Totals = NO_TOTALS
 ) -> dict[str, Any]:
-    """What is in a bundle.
+    """The contents of a bundle.
 
     Args:
         step: the training step, with its record of state; inputs have no defaults.

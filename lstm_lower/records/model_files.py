@@ -144,7 +144,7 @@ _MEMBERS = (("model.weights.h5", _KERAS), ("data.pkl", _TORCH), (".npy", "arrays
 
 
 def named(data: bytes) -> str | None:
-    """What bytes that are no ONNX model are, and what to do with them; `None` where that is not known."""
+    """A description of bytes that are no ONNX model, and what to do with them; `None` where that is not known."""
     for place, beginning, what in _BEGINNINGS:
         if data[place : place + len(beginning)] == beginning:
             return what

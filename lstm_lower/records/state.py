@@ -70,7 +70,7 @@ class StatePair:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingState:
-    """What a model says about its training state.
+    """The record of a model's training state.
 
     Attributes:
         pairs: the state, in the order of the graph's inputs.

@@ -1,4 +1,4 @@
-"""What a report tells: a model's lowering with its whole history, the check of its results, and what each op means."""
+"""A report: a model's lowering with its whole history, the check of its results, and what each op means."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _RUNS = 5
 
 @dataclasses.dataclass(frozen=True)
 class Feeds:
-    """What a model runs on.
+    """A runtime that a model runs on.
 
     Attributes:
         arrays: input name -> array; `None` for random ones.

@@ -156,7 +156,7 @@ _MOST_TEXT = 700
 
 
 class Operator(TypedDict):
-    """What is told of an operator.
+    """The description of an operator.
 
     Attributes:
         lowered: whether it is one that lowering replaces.

@@ -23,7 +23,7 @@ from lstm_lower.report.analysis import Analysis
 
 
 class Result(TypedDict):
-    """What is shown on a node."""
+    """The label of a node."""
 
     value: float
 

@@ -181,7 +181,7 @@ def _layer(
         return expr.cast(COMPUTE_DTYPES.get(expr.dtype, expr.dtype))
 
     def rows(stacked: Expr) -> list[Expr]:
-        """What belongs to each direction."""
+        """Weights and states of each direction."""
         return [row.squeeze(0) for row in (stacked.split(2, axis=0, size=1) if len(backwards) == 2 else [stacked])]
 
     def time_first(value: ir.Value) -> Expr:
@@ -240,7 +240,7 @@ def with_time_first(view: std.Recurrent, b: Builder) -> list[Expr | None]:
 
 @dataclasses.dataclass(frozen=True)
 class _Sequences:
-    """What cells are run over.
+    """The sequences that cells are run over.
 
     Attributes:
         x: `[T, B, I]`; zero beyond the end of each sequence, where it may hold anything.

@@ -72,7 +72,7 @@ class State(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a step's gradient reads of the forward step: activations and states; `None` where the cell reads none."""
+    """Values of the forward step for its gradient: activations and states; `None` where the cell reads none."""
 
     acts: Sequence[Expr]
     h_prev: Expr | None
@@ -97,7 +97,7 @@ class StepGrad(NamedTuple):
 
 
 class Cell(Protocol):
-    """What a mode computes.
+    """The computation of a mode.
 
     Attributes:
         has_cell: whether there is a state c besides h.

@@ -30,7 +30,7 @@ INT64, UINT64 = ir.DataType.INT64, ir.DataType.UINT64
 
 @dataclasses.dataclass(frozen=True)
 class Stream:
-    """What determines random numbers.
+    """The state that determines random numbers.
 
     Attributes:
         key: uint64 [1].

@@ -64,7 +64,7 @@ def divided(size: Size, by: Size) -> Size:
 
 
 def remainder(size: Size, by: Size) -> Size:
-    """What is left of a division that rounds down."""
+    """The remainder of a division that rounds down."""
     if isinstance(size, int) and isinstance(by, int):
         return size % by
     typed = _expr(by) if isinstance(size, int) else size

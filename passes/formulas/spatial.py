@@ -22,7 +22,7 @@ _ROWS = 16
 
 @dataclasses.dataclass(frozen=True)
 class Margins:
-    """What must be added to an axis so that it just holds all windows.
+    """Padding of an axis so that it just holds all windows.
 
     Attributes:
         before: the padding before it.
@@ -148,7 +148,7 @@ def _needed(axis: SpatialAxis, place: Margins) -> tuple[Size, Size]:
 
 
 def _strided(image: Expr, axes: Sequence[SpatialAxis], starts: Sequence[int]) -> Expr:
-    """What one element of the windows meets, an element of the image for each window."""
+    """Elements that one element of the windows meets, an element of the image for each window."""
     b = image.builder
     ends = [start - axis.extent + 1 or END for start, axis in zip(starts, axes, strict=True)]
     steps = [axis.stride for axis in axes]

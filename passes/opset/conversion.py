@@ -103,7 +103,7 @@ def convert_operators(model: ir.Model, source: int, target: int) -> None:
 
 
 class _FactsInOrder(Facts):
-    """What is known of a model whose nodes are raised to forms that have views, one after the other.
+    """Facts about a model whose nodes are raised to forms that have views, one after the other.
 
     Attributes:
         to_come: the nodes of ONNX in older forms, of whose results only what is declared is known.

@@ -170,7 +170,7 @@ def layer_normalization(site: Site) -> Sequence[Expr | None] | None:
 
 
 def _formula(site: Site) -> Sequence[Expr | None] | None:
-    """What the node's decomposition makes."""
+    """The results of the node's decomposition."""
     view = site.operator.of(site.node, site.builder.facts)
     rule = decomposes.of(site.operator)
     results = None if view is None or rule is None else rule(view, site.builder)
@@ -246,7 +246,7 @@ def roi_align_pixels(site: Site) -> None:
 
 @since(16, std.RoiAlign)
 def roi_align_old_pixels(site: Site) -> None:
-    """What the older form did has to be said now."""
+    """The places of the older form, which have to be said now."""
     site.set("coordinate_transformation_mode", "output_half_pixel")
 
 

@@ -1,4 +1,4 @@
-"""What the installed onnxruntime can run, and therefore what a lowered model may contain.
+"""Limits of the installed onnxruntime, and therefore of a lowered model.
 
 It tells neither its newest opset nor its kernels but by refusing a model, so the smallest ones are tried.
 """
@@ -31,7 +31,7 @@ def is_version_between(since: str, until: str) -> bool:
 
 
 def _numbers(version: str) -> list[int]:
-    """What a version is compared by: of `1.32.0+cpu` [1, 32, 0]."""
+    """The numbers that a version is compared by: of `1.32.0+cpu` [1, 32, 0]."""
     return [int(number) for number in re.findall(r"\d+", version)[:3]]
 
 

@@ -1,4 +1,4 @@
-"""What a newer version says in another way.
+"""Conversions to newer versions of operators, each where a version says something in another way.
 
 Before 7 two operands were matched by attributes, before 13 much that is an operand now was an attribute. What these
 versions emit is in the form of 13, which the rest of the way begins with.

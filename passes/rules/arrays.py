@@ -58,7 +58,7 @@ def scatter_nd(n: Node, b: Builder) -> Expr:
 
 
 def numbered_rows(n: Node, operand: str, updates: Expr, shape: Expr, *, before: int) -> tuple[Expr, Expr, Expr]:
-    """What a scatter into a shape [R] changes, for opsets whose ScatterND cannot.
+    """The changes of a scatter into a shape [R], for opsets whose ScatterND cannot.
 
     Args:
         n: the node.

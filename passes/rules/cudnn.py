@@ -152,7 +152,7 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Forward:
-    """What a forward pass leaves.
+    """Results of a forward pass.
 
     Attributes:
         y: `[T, B, H]`, zero at padded steps.

@@ -147,7 +147,7 @@ def _half(places: Expr) -> Expr:
 
 
 class CropAndResize(RawOp, image="B H W C", boxes="N 4", box_ind="N", crop_size="2"):
-    """What lies in boxes of images, whose corners are the first and the last pixel, resized to P x Q pixels.
+    """Cuts of boxes of images, whose corners are the first and the last pixel, resized to P x Q pixels.
 
     A box's places count from 0, the first pixel, to 1, the last one; beyond these is `extrapolation_value`.
     """

@@ -73,7 +73,7 @@ def _precise(dtype: ir.DataType) -> ir.DataType:
 
 
 class Drawing(RawOp, abstract=True, shape="R", true_classes="B P"):
-    """What draws; with both seeds 0 each node has a stream of its own, else equal seeds mean equal streams."""
+    """An op that draws; with both seeds 0 each node has a stream of its own, else equal seeds mean equal streams."""
 
     @classmethod
     def draws(cls, attributes: Mapping[str, Any]) -> bool:

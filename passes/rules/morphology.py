@@ -115,7 +115,7 @@ class Dilation2DBackpropInput(_Dilation, T=FLOATS):
 
 @lowers(Dilation2DBackpropInput, repeatable=True)
 def dilation_backprop_input(n: Node, b: Builder) -> Expr:
-    """What windows share out, added up at the elements that they meet."""
+    """Shares of windows, added up at the elements that they meet."""
     return pullback(b, [_windows(n, b, n.input)], [n.input], [_shared_out(n, b)])[0]
 
 
@@ -125,5 +125,5 @@ class Dilation2DBackpropFilter(Dilation2DBackpropInput):
 
 @lowers(Dilation2DBackpropFilter, repeatable=True)
 def dilation_backprop_filter(n: Node, b: Builder) -> Expr:
-    """What windows share out, added up at the filter's elements."""
+    """Shares of windows, added up at the filter's elements."""
     return _shared_out(n, b).sum((0, 1, 3))

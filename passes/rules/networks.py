@@ -126,7 +126,7 @@ def _bilinear(n: Node, b: Builder, images: Expr, sizes: Sequence[Expr]) -> Expr:
 
 
 class Resizing(RawOp, abstract=True, original_image="N H W C", images="N H W C", size="2", grads="N P Q C"):
-    """What reads or makes images of other sizes.
+    """An op that reads or makes images of other sizes.
 
     With `half_pixel_centers` a pixel is a square and its place the centre of it; with `align_corners` the corners of
     both images are the same points; without either, pixels are points and the first ones the same.

@@ -51,7 +51,7 @@ class _Direction:
         return bool(self.index) or self.n.direction == "reverse"
 
     def part(self, name: str) -> Expr | None:
-        """What an operand that has directions in front holds for this one; `None` where it is left out."""
+        """The part for this direction of an operand that has directions in front; `None` where it is left out."""
         return None if self.n.value(name) is None else _entry(self.n.operand(name), self.index, 0)
 
     def given(self, name: str) -> Expr:
@@ -84,7 +84,7 @@ class _Direction:
         return found.split(2, axis=0)
 
     def before(self, first: Expr, sequence: Expr) -> Expr:
-        """What a sequence of states was a step before, in the direction of the walk."""
+        """A sequence of states a step before, in the direction of the walk."""
         if self.backwards:
             return concat([sequence.slice(1, END, axis=0), first.unsqueeze(0)], 0)
         return concat([first.unsqueeze(0), sequence.slice(0, -1, axis=0)], 0)

@@ -24,7 +24,7 @@ _RESERVED, _EXAMINED = 256, {FLOAT: 4, DOUBLE: 6}
 
 
 def _stream(n: Node, b: Builder) -> Stream:
-    """What the node's seed, or its key and counter, stand for."""
+    """The stream that the node's seed, or its key and counter, stand for."""
     if b.opset < 18:
         raise n.unsupported("the node", "opset 18 or higher (it needs BitwiseXor)", b.opset)
     return Stream.of_seed(n.seed) if n.value("seed") is not None else Stream(n.key, n.counter)

@@ -273,7 +273,7 @@ class UnsortedSegmentMax(_UnsortedSegments, T=COMPUTED):
 
 
 def _reduction(n: Node) -> tuple[str, type[std.Reduction]]:
-    """What ScatterND and the reductions of ONNX call the op."""
+    """Names of the op in ScatterND and among the reductions of ONNX."""
     if n.op in (SegmentProd, UnsortedSegmentProd):
         return "mul", std.ReduceProd
     return ("max", std.ReduceMax) if n.op in (SegmentMax, UnsortedSegmentMax) else ("min", std.ReduceMin)

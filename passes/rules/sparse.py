@@ -177,7 +177,7 @@ class SparseSliceGrad(
 
 @lowers(SparseSliceGrad, repeatable=True)
 def sparse_slice_grad(n: Node, _: Builder) -> Expr:
-    """What stands at the same place of the box, if one does."""
+    """Values at the same place of the box, if one has any."""
     places = n.input_indices - n.input_start
     return _standing(computed(n.moved("backprop_val_grad")), n.output_indices, places)
 
@@ -244,7 +244,7 @@ class SparseAddGrad(RawOp, backprop_val_grad="K", a_indices="N R", b_indices="M 
 
 @lowers(SparseAddGrad, repeatable=True)
 def sparse_add_grad(n: Node, _: Builder) -> list[Expr]:
-    """What stands at the same place of the sum, if something does."""
+    """Values at the same place of the sum, if it has any."""
     dy = computed(n.moved("backprop_val_grad"))
     return [_standing(dy, n.sum_indices, indices) for indices in (n.a_indices, n.b_indices)]
 
@@ -329,7 +329,7 @@ class SparseFillEmptyRowsGrad(RawOp, reverse_index_map="N", grad_values="M", T=N
 
 @lowers(SparseFillEmptyRowsGrad, repeatable=True)
 def sparse_fill_empty_rows_grad(n: Node, b: Builder) -> list[Expr]:
-    """What went somewhere, and the sum of what came from nowhere."""
+    """Gradients of what went somewhere, and the sum of those of what came from nowhere."""
     dy = computed(n.moved("grad_values"))
     zeros = b.op(std.ConstantOfShape, b.op(std.Shape, n.reverse_index_map), value=ir.tensor([0], dtype=dy.dtype))
     rest = b.op(std.ScatterND, dy, n.reverse_index_map.unsqueeze(1), zeros)

@@ -19,7 +19,7 @@ from lstm_lower.passes.rules.registry import Node, lowers
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """What the slice does along one axis of the forward operand.
+    """The slice along one axis of the forward operand.
 
     Attributes:
         begin: the first element read, as given; `None` from the start on.

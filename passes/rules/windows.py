@@ -83,7 +83,7 @@ def check_float32(n: Node, operand: str, op: type[std.Standard]) -> None:
 
 
 class _Windows(SpatialOp, RawOp, abstract=True):
-    """What windows slide over.
+    """An image or a volume that windows slide over.
 
     Attributes:
         vectors: the attributes that hold a number for each axis.

@@ -1,1 +1,1 @@
-"""What runtimes cannot run, and what a model needs to be run by them."""
+"""Targets: runtimes, what they lack, and what a model needs to be run by them."""

@@ -1,4 +1,4 @@
-"""What onnxruntime's own kernels, those for processors, lack, compute wrongly or take long for, a row each.
+"""Rows of what onnxruntime's own kernels, those for processors, lack, compute wrongly or take long for.
 
 Measured on 1.32 unless a row says otherwise. Every model that leaves lstm-lower, and every one that a session opens, is
 written by these rows, for all providers: what these have no kernel for is the processor's. `python -m tests.fuzz rows`

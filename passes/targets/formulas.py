@@ -189,7 +189,7 @@ def tangent(view: std.Tan, b: Builder) -> list[Expr]:
 
 
 def arc_cosine(view: std.Acos, b: Builder) -> list[Expr]:
-    """What the arc sine leaves of a right angle."""
+    """The rest that the arc sine leaves of a right angle."""
     return [math.pi / 2 - b.op(std.Asin, b.wrap(view.data))]
 
 

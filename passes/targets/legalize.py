@@ -188,7 +188,7 @@ class CheckTargetPass(Pass):
         return found
 
     def _loops(self, model: ir.Model) -> list[str]:
-        """What of the loops that the target runs is not as it must be."""
+        """Faults of the loops that the target runs."""
         scans = scans_of(model.graph)
         inner = {node for scan in scans for node in all_nodes(scan.attributes["body"].as_graph())}
         found = []

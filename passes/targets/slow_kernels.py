@@ -148,7 +148,7 @@ class _Axis:
 
     @property
     def full(self) -> int:
-        """What the windows cover."""
+        """The elements that the windows cover."""
         return (self.size - 1) * self.stride + self.extent
 
     @property

@@ -1,4 +1,4 @@
-"""What each target cannot run, a row each; schedules and legalising passes follow from it.
+"""A table of what each target cannot run; schedules and legalising passes follow from it.
 
 What stands of OpenVINO, ggml and WebGPU here was found by running onnx's own node tests on them, and operators on
 numbers at their edges: what they claim and compute otherwise, what they fail on, and what they leave to the processor.

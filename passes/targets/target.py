@@ -1,4 +1,4 @@
-"""What a runtime is described by: the forms of operators that it lacks, or computes otherwise, and its types."""
+"""The description of a runtime: the forms of operators that it lacks, or computes otherwise, and its types."""
 
 from __future__ import annotations
 

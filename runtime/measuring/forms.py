@@ -117,7 +117,7 @@ def _formed(source: ir.Model, made: FormedModel, sizes: Mapping[str, int] | None
 
 
 def _identity(model: ir.Model) -> bytes:
-    """What equal graphs have in common; weights one by one, since no message may exceed 2 GB."""
+    """A digest that equal graphs have in common; weights one by one, since no message may exceed 2 GB."""
     graph = as_proto(model).graph
     digest = hashlib.sha256()
     for weight in graph.initializer:

@@ -1,4 +1,4 @@
-"""What `bench` finds out: figures of every contestant, who took no part, and why."""
+"""Results of `bench`: figures of every contestant, who took no part, and why."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Verdict:
 
 @dataclasses.dataclass(frozen=True)
 class Proof:
-    """What results are compared with.
+    """Values that results are compared with.
 
     Attributes:
         source: where the expected values come from, in words.
@@ -82,7 +82,7 @@ class Proof:
 
 
 def proof_of(source: ir.Model, feeds: Mapping[str, Array], *, in_float64: bool = True) -> Proof:
-    """What a model's results must be.
+    """The results that a model must have.
 
     Args:
         source: the model, with or without recurrent ops.
@@ -107,7 +107,7 @@ def proof_of(source: ir.Model, feeds: Mapping[str, Array], *, in_float64: bool =
 
 @dataclasses.dataclass(frozen=True)
 class Engine:
-    """What runs a model.
+    """A runtime with its options.
 
     Attributes:
         provider: an execution provider, by short or full name.
@@ -119,7 +119,7 @@ class Engine:
 
     @property
     def target(self) -> str | None:
-        """What models are lowered for that it runs."""
+        """The target that models are lowered for that it runs."""
         return row_of(self.provider).target
 
     @property
@@ -130,7 +130,7 @@ class Engine:
 
 @dataclasses.dataclass(frozen=True)
 class Figures:
-    """What was measured of a contestant, in seconds and bytes.
+    """Figures of a contestant, in seconds and bytes.
 
     Attributes:
         minimum: the fastest run.
@@ -186,7 +186,7 @@ class Result:
 
 @dataclasses.dataclass(frozen=True)
 class Bench:
-    """What was measured.
+    """All figures.
 
     Attributes:
         results: a row per contestant.

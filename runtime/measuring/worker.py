@@ -1,4 +1,4 @@
-"""What is measured runs in a process of its own and is asked over a pipe.
+"""Measurements in a process of their own, which is asked over a pipe.
 
 Sessions of onnxruntime spin against each other inside one process, frameworks bring thread pools of their own, and
 memory belongs to a process; processes that take turns do not disturb each other. This file imports nothing heavy: a
@@ -112,7 +112,7 @@ _LONG_RUN = 0.5
 
 
 class Measured(abc.ABC):
-    """What can be run again and again; a process makes one and answers by its methods.
+    """A thing that can be run again and again; a process makes one and answers by its methods.
 
     Attributes:
         facts: what was learned while it was made, by name.
@@ -241,7 +241,7 @@ class Worker:
 
 
 class WorkerError(InvalidInputError):
-    """What is measured failed in its process.
+    """A measurement failed in its process.
 
     Attributes:
         refusal: how.
@@ -278,7 +278,7 @@ def _made(make: Callable[..., Measured], arguments: tuple[Any, ...], options: di
 
 
 def _attempt(connection: Connection, action: Callable[[], Any]) -> Any:
-    """What an action returns; `None` after a failure, which is reported to the other end."""
+    """The result of an action; `None` after a failure, which is reported to the other end."""
     try:
         return action()
     except Exception as error:  # noqa: BLE001 (whatever a library raises is for the other process to judge)

@@ -196,7 +196,7 @@ def certificate(
     comparison: Comparison,
     not_compared: Mapping[str, str] | None = None,
 ) -> Certificate:
-    """What a comparison is recorded as.
+    """The record of a comparison.
 
     Args:
         framework: with its version.

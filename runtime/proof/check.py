@@ -279,7 +279,7 @@ def _row(
 
 
 def _original_results(source: ir.Model, feeds: Mapping[str, Array], seed: int) -> tuple[list[dict[str, Array]], int]:
-    """What the original computes in its own dtypes, nothing where it cannot be run, and how many such errors count.
+    """Results of the original in its own dtypes, nothing where it cannot be run, and how many such errors count.
 
     That is what onnxruntime computes by it, at each level; where onnxruntime does not know all ops, what numpy computes
     op by op, on these feeds and on others that differ from them in the last place alone. Kernels add up in other orders

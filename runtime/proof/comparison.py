@@ -51,7 +51,7 @@ _PRECISIONS = {
 
 
 def overall(verdicts: Collection[str]) -> str:
-    """What verdicts come to: passed, not decided where nothing is wrong but something cannot be told, or failed."""
+    """The sum of verdicts: passed, not decided where nothing is wrong but something cannot be told, or failed."""
     wrong = set(verdicts) - AGREE
     return NOT_DECIDED if wrong == {NOT_DECIDED} else FAILED if wrong or not verdicts else PASSED
 
@@ -84,7 +84,7 @@ def tolerance(dtype: ir.DataType, precision: str | None = None) -> tuple[float, 
 
 
 def shape_or_dtype_fault(actual: Array, expected: Array, dtype: ir.DataType | None) -> str | None:
-    """What is wrong with an array before its numbers are looked at; `None` where nothing is."""
+    """The fault of an array before its numbers are looked at; `None` where nothing is."""
     if actual.shape != expected.shape:
         return f"shape {list(actual.shape)}, not {list(expected.shape)}"
     if dtype not in (None, ir.DataType.UNDEFINED) and actual.dtype != dtype.numpy():

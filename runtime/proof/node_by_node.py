@@ -159,7 +159,7 @@ def _distance(actual: Array, wanted: Array) -> Array:
 
 
 def _other_evaluations(model: ir.Model, feeds: Mapping[str, Any], *, moved: bool) -> list[dict[str, Any]]:
-    """What rounding makes of a model: in its own dtypes, and from operands that differ in their last place."""
+    """Results of a model as rounding makes them: in its own dtypes, and of operands moved in their last place."""
     evaluations = []
     if coarsest_dtype(model) in (ir.DataType.FLOAT, ir.DataType.DOUBLE):
         # numpy adds up halves in halves, kernels in float32.

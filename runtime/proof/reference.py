@@ -1,4 +1,4 @@
-"""What a model's results should be: the model itself, composite ops included, evaluated in float64 or its own dtypes.
+"""The results that a model should have: itself, composite ops included, evaluated in float64 or its own dtypes.
 
 Every floating dtype of the graph is widened to float64 and the graph is run by `onnx.reference`, where each composite
 op is its numpy oracle. Nothing of the lowering takes part but the raising of old opsets, so that a fault in a rule or a

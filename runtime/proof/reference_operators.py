@@ -73,7 +73,7 @@ def _with_bias(found: Array, bias: Array | None) -> Array:
 
 
 class Conv(onnx.reference.op_run.OpRun):
-    """What each element of the filter meets, times it, added up."""
+    """Products of each element of the filter with what it meets, added up."""
 
     op_domain = ""
 

@@ -145,7 +145,7 @@ def _totals(evaluation: ir.Model) -> manifest.Totals:
 
 @dataclasses.dataclass(frozen=True)
 class _Parts:
-    """What a bundle is made of.
+    """The ingredients of a bundle.
 
     Attributes:
         step: the step; its state, and every other input, has no default.
@@ -202,7 +202,7 @@ class _Parts:
         return model
 
     def evaluation(self, wanted: Sequence[File]) -> ir.Model:
-        """What evaluates the step.
+        """The model that evaluates the step.
 
         Raises:
             UnsupportedOpError: nothing certain does, or only what moves state.

@@ -18,7 +18,7 @@ __all__ = ["Callback", "EarlyStopping", "LearningRate", "ReduceOnPlateau"]
 
 
 class _Watched:
-    """What a callback watches: its own monitor, or the run's.
+    """The monitor of a callback: its own, or the run's.
 
     Attributes:
         watch: of the run that has begun.

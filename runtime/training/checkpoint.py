@@ -29,7 +29,7 @@ _DENORMALS_AS_ZERO = "session.set_denormal_as_zero"
 
 
 def arithmetic(session: ort.InferenceSession) -> dict[str, str]:
-    """What a session's arithmetic depends on: versions, processor, threads, providers, what denormal numbers become."""
+    """The ground of a session's arithmetic: versions, processor, threads, providers, what denormal numbers become."""
     options = session.get_session_options()
     zero = _entry(options, _DENORMALS_AS_ZERO) == "1" or not _keeps_denormals()
     return {
@@ -43,7 +43,7 @@ def arithmetic(session: ort.InferenceSession) -> dict[str, str]:
 
 
 def differences(then: object, now: Mapping[str, str]) -> str:
-    """What differs, in words; nothing where it is not known what there was.
+    """Differences in words; nothing where it is not known what there was.
 
     Args:
         then: what a checkpoint recorded, if it did.
@@ -190,7 +190,7 @@ def _damaged(path: Path, reason: object) -> InvalidInputError:
 
 
 def progress(path: str | os.PathLike[str], notes: Mapping[str, Any]) -> tuple[int, float, dict[str, Any]]:
-    """What a trainer notes in a checkpoint: steps done, learning rate (NaN without one), and its caller's notes.
+    """Notes of a trainer in a checkpoint: steps done, learning rate (NaN without one), and its caller's notes.
 
     Raises:
         InvalidInputError: the notes are not of that form.

@@ -131,7 +131,7 @@ def first_nonfinite(step: ir.Model, feeds: Mapping[str, Array]) -> NonFinite | N
 
 
 class _Flags:
-    """What is added to a model, and what came of it.
+    """Flags that are added to a model, and what came of them.
 
     Attributes:
         ends: the outputs that the model had, the first of them the loss.
@@ -157,7 +157,7 @@ class _Flags:
         self.names = [name for pair in self._outputs.values() for name in pair]
 
     def state(self, value: ir.Value, steps: tuple[int, ...]) -> Kind | None:
-        """What a value holds that is not finite, in a step of each loop that it is in; `None` where all is finite."""
+        """Entries of a value that are not finite, in a step of each loop that it is in; `None` where all is finite."""
         constant = self._space.facts.constant(value) if value not in self._outputs else None
         if constant is not None and constant.dtype.kind == "f" and not np.isfinite(constant).all():
             return "nan" if np.isnan(constant).any() else "infinity"

@@ -279,7 +279,7 @@ def restricted(model: ir.Model, outputs: Sequence[str]) -> ir.Model:
 
 
 def _used(padding: Padding | None, layout: Layout) -> Padding:
-    """What of the padding is about inputs that are there; a prediction lacks the targets."""
+    """The part of the padding that is about inputs that are there; a prediction lacks the targets."""
     padding = padding or Padding()
     return Padding(
         {name: value for name, value in padding.values.items() if name in layout.fields},

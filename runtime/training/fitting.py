@@ -245,7 +245,7 @@ class Fit:
 
     @property
     def history(self) -> History:
-        """What came of the epochs so far."""
+        """Results of the epochs so far."""
         return self.progress.history
 
     def stop(self, reason: str) -> None:
@@ -373,7 +373,7 @@ class Fit:
         self.run.save(self.trainer, {**self._same(), "fingerprints": self._fingerprints, **self.progress.notes()})
 
     def _same(self) -> dict[str, Any]:
-        """What a run that goes on must have the same."""
+        """Properties that a run that goes on must have the same."""
         order = self.order
         validation = None if self._validation is None else self._validation.count or "batches"
         return {

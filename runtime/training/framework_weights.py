@@ -1,4 +1,4 @@
-"""What a trained model is, under the names of the framework that it came from: its weights, and what its layers keep.
+"""A trained model under the names of the framework that it came from: its weights, and what its layers keep.
 
 Optimizers' slots and counters belong to the training alone.
 """
@@ -136,7 +136,7 @@ class ModuleHoldings:
         return list(names.values())
 
     def beside(self, state: Mapping[str, Array]) -> dict[str, Array]:
-        """What a state dict holds beside the state: further names of tied weights, and what no step changes.
+        """Entries of a state dict beside the state: further names of tied weights, and what no step changes.
 
         Args:
             state: by input.
@@ -194,7 +194,7 @@ class ModuleHoldings:
         return {name: value for name, value in values.items() if name not in own}
 
     def state_dict_of(self, weights: Mapping[str, Array]) -> dict[str, Array]:
-        """What `weights` gives, or the module's own state dict, as a part of a trainer's state dict.
+        """The weights that `weights` gives, or the module's own state dict, as a part of a trainer's state dict.
 
         Args:
             weights: by name in the module; other names are left out.
@@ -247,7 +247,7 @@ def names_of(step: ir.Model, state: TrainingState) -> dict[str, str]:
 
 
 def recorded(step: ir.Model) -> frozenset[str]:
-    """What Keras calls the weights of the model that a step was made of; nothing for a step of other origin."""
+    """Keras's names of the weights of the model that a step was made of; nothing for a step of other origin."""
     return recorded_names.parse(step.metadata_props, recorded_names.VARIABLES)
 
 
@@ -356,7 +356,7 @@ def _variables(model: Any) -> list[Any]:
 
 
 def _path(variable: Any) -> str:
-    """What tf-keras has as a name where Keras 3 has a path."""
+    """The name in tf-keras where Keras 3 has a path."""
     return str(getattr(variable, "path", variable.name.removesuffix(":0")))
 
 
@@ -409,7 +409,7 @@ def _alike(paths: Sequence[str], names: Sequence[str]) -> list[list[str]]:
 
 
 def _copies(name: str, names: Collection[str]) -> set[str]:
-    """What may be further variables of the same name, which are numbered in a step."""
+    """Possible further variables of the same name, which are numbered in a step."""
     return {other for other in names if re.fullmatch(rf"{re.escape(name)}_\d+", other)}
 
 

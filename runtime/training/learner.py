@@ -1,4 +1,4 @@
-"""What a training loop needs of a trainer."""
+"""The interface that a training loop needs of a trainer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OnNan = Literal["stop", "skip", "ignore"]
 
 
 class StepResult(NamedTuple):
-    """What a step returns.
+    """The result of a step.
 
     Attributes:
         loss: the loss before the update; NaN for a model without one.
@@ -62,7 +62,7 @@ class Learner(Protocol):
 
     @property
     def evaluator(self) -> Evaluator:
-        """What evaluates and predicts with the state as it is now."""
+        """An evaluator with the state as it is now."""
         ...
 
     def step(self, feeds: Mapping[str, Any], outputs: Sequence[str] = ()) -> StepResult: ...

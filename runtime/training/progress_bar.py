@@ -91,6 +91,6 @@ class ProgressLines(Callback):
 
 
 def values_text(logs: Logs) -> str:
-    """What an epoch came to, in words."""
+    """The results of an epoch in words."""
     told = {shown(name): value for name, value in logs.items() if name not in ("epoch", "learning_rate")}
     return ", ".join(f"{'mean loss' if name == 'loss' else name} {value:.4g}" for name, value in told.items())

@@ -46,7 +46,7 @@ class Best:
 
 @dataclasses.dataclass
 class History:
-    """What `fit` returns.
+    """The result of `fit`.
 
     Attributes:
         epochs: a mapping per epoch: `epoch` (counted from 1), the means of `loss` and metrics, `learning_rate`, and of
@@ -101,7 +101,7 @@ class Progress:
         self.epoch, self.batch, self.sums = self.epoch + 1, 0, {}
 
     def notes(self) -> dict[str, Any]:
-        """What JSON keeps of it; equal runs make equal notes."""
+        """Notes of it for JSON; equal runs make equal notes."""
         best = self.history.best
         return {
             "epoch": self.epoch,
@@ -315,7 +315,7 @@ class Run:
         return lines
 
     def kept(self) -> str:
-        """What became of the checkpoint, for messages."""
+        """The fate of the checkpoint, for messages."""
         kept = "is as it was" if self.checkpoint.exists() else "was not yet written"
         return f"the checkpoint {self.checkpoint} {kept}"
 

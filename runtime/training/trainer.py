@@ -216,7 +216,7 @@ class Trainer(Trainable):
 
     @property
     def evaluator(self) -> Evaluator:
-        """What evaluates and predicts with the state as it is now.
+        """An evaluator with the state as it is now.
 
         Raises:
             InvalidModelError: what the model records of its evaluation is malformed.
@@ -260,7 +260,7 @@ class Trainer(Trainable):
         return StepResult(float(loss), {name: loss if name == self.state.loss else results[name] for name in outputs})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What another process makes the same trainer of: the step, the state as it is now, providers, steps, rates.
+        """Arguments for the same trainer in another process: the step, the state as it is now, providers, steps, rates.
 
         Raises:
             InvalidInputError: there are session options, which cannot be sent; or the step is beyond 2 GB.
@@ -605,7 +605,7 @@ def summary(
     values: Mapping[str, Any],
     now: Mapping[str, Any],
 ) -> str:
-    """What a trainer is, and where it is.
+    """The kind of a trainer, and where it is.
 
     Weights are grouped by the operator that reads them first, which tells a matrix from a scale of quantized numbers.
 

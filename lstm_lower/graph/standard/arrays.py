@@ -204,7 +204,7 @@ class Concat(Standard):
 
     @property
     def parts(self) -> tuple[ir.Value, ...]:
-        """What is joined."""
+        """The operands that are joined."""
         return tuple(value for value in self.node.inputs if value is not None)
 
     @property
@@ -339,7 +339,7 @@ class ScatterND(Scatter): ...
 
 
 class PlainScatter(Standard, op_type="Scatter"):
-    """What ScatterElements was before opset 11."""
+    """ScatterElements as it was before opset 11."""
 
 
 class ScatterElements(Scatter):

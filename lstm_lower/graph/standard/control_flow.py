@@ -22,7 +22,7 @@ class If(ControlFlow):
 
     @property
     def branches(self) -> tuple[ir.Graph, ir.Graph]:
-        """What runs where the condition holds, and where it does not."""
+        """The graphs for where the condition holds, and where it does not."""
         attributes = self.node.attributes
         return attributes["then_branch"].as_graph(), attributes["else_branch"].as_graph()
 
@@ -32,7 +32,7 @@ class Repeated(ControlFlow, abstract=True):
 
     @property
     def body(self) -> ir.Graph:
-        """What runs every time."""
+        """The graph that runs every time."""
         return self.node.attributes["body"].as_graph()
 
 

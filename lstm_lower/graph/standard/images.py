@@ -117,7 +117,7 @@ class Conv(Filtering): ...
 class ConvTranspose(Filtering):
     @property
     def output_padding(self) -> tuple[int, ...] | None:
-        """What the result has besides at the end of each axis."""
+        """Sizes that the result has besides, at the end of each axis."""
         return self._each("output_padding", 0)
 
     @property
@@ -236,7 +236,7 @@ class Resize(Standard):
 
     @property
     def scales(self) -> ir.Value | None:
-        """What sizes are multiplied by, for each of the axes; an empty list stands for none."""
+        """Factors of the sizes, for each of the axes; an empty list stands for none."""
         return self._given(2)
 
     @property
@@ -289,12 +289,12 @@ class Resize(Standard):
 
     @property
     def policy(self) -> str:
-        """What becomes of the sizes: `stretch`, `not_larger` or `not_smaller`, which keep the aspect ratio."""
+        """The rule for the sizes: `stretch`, `not_larger` or `not_smaller`, which keep the aspect ratio."""
         return text(self.attribute("keep_aspect_ratio_policy", "stretch"))
 
 
 class Upsample(Standard):
-    """What Resize was before opset 10."""
+    """Resize as it was before opset 10."""
 
 
 class NonMaxSuppression(Standard): ...

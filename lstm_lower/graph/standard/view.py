@@ -31,7 +31,7 @@ OLDEST_VIEWED = 13
 
 
 class Knowledge(Protocol):
-    """What views and their facets ask about values; `lstm_lower.graph.facts.Facts` answers."""
+    """Questions of views and their facets about values; `lstm_lower.graph.facts.Facts` answers."""
 
     @property
     def opset(self) -> int: ...
@@ -229,7 +229,7 @@ class Standard:
 
 
 def undeclared(value: ir.Value | None) -> str:
-    """What an error says was got where a value's shape is needed but unknown, and the way on."""
+    """Words of an error for a shape that is needed but unknown, and the way on."""
     name = "?" if value is None else value.name
     return f"none; declare a shape (value_info) for '{name}' or for what it is computed from"
 

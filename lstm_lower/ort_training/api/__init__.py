@@ -1,4 +1,4 @@
-"""What a training loop is written with: the state, the model, the optimizer, and a schedule of its learning rate."""
+"""Parts of a training loop: the state, the model, the optimizer, and a schedule of its learning rate."""
 
 from lstm_lower.ort_training.api.module import Module
 from lstm_lower.ort_training.api.optimizer import LinearLRScheduler, Optimizer

@@ -225,7 +225,7 @@ class Module:
         return self._eval
 
     def _fill(self, initial: Mapping[str, Array]) -> None:
-        """What layers begin with, where the checkpoint does not say it."""
+        """First values of layers, where the checkpoint does not say them."""
         for name, value in initial.items():
             self.held.layers.setdefault(name, value)
 

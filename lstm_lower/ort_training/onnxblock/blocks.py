@@ -1,4 +1,4 @@
-"""What larger blocks are built of: one operator each, named as onnxruntime-training names them."""
+"""Blocks of one operator each, of which larger ones are built, named as onnxruntime-training names them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def add_constant(value: Any, token: str) -> str:
 
 
 def declaration(name: str) -> onnx.ValueInfoProto:
-    """What the current model declares of an input, an output or another value.
+    """The declaration of an input, an output or another value in the current model.
 
     Raises:
         InvalidInputError: it declares nothing.

@@ -94,7 +94,7 @@ def lstm_step(
 
 @dataclass(frozen=True)
 class StepGradient:
-    """What one step backward yields.
+    """Gradients of one step backward.
 
     Attributes:
         cs_prev: gradient of the previous cell state [B, H].

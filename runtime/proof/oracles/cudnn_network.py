@@ -27,7 +27,7 @@ class Weights(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """What one pseudo-layer's forward pass leaves for its backward pass; sequences in the order of its steps."""
+    """Values that one pseudo-layer's forward pass leaves for its backward pass; sequences in the order of its steps."""
 
     x: Array
     h: list[Array]

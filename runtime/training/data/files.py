@@ -28,7 +28,7 @@ _SAMPLED_BYTES = 4096
 
 
 def file_stem(name: str) -> str:
-    """What a file of an input is called, without its suffix: `ids_0` for `ids:0`."""
+    """The name of an input's file, without its suffix: `ids_0` for `ids:0`."""
     return re.sub(r"[^\w.-]", "_", name)
 
 

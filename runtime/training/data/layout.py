@@ -1,4 +1,4 @@
-"""What a model's data inputs look like, and along which axis of each the samples lie."""
+"""Shapes of a model's data inputs, and along which axis of each the samples lie."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user hands over as data, as a source of batches."""
+"""Data as users hand it over, opened as a source of batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a training loop reads batches from: tables and shards, in an order that a seed and the epoch decide."""
+"""Sources of a training loop's batches: tables and shards, in an order that a seed and the epoch decide."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ class _Batches:
                 yield joined(parts)
 
     def rest(self) -> Iterator[Table]:
-        """What is left, a batch per bucket."""
+        """The samples that are left, a batch per bucket."""
         for parts in self._waiting:
             if parts:
                 yield joined(parts)

@@ -143,7 +143,7 @@ def _unsaid(*_: object, **__: object) -> None:
 
 
 def _line(error: BaseException) -> str:
-    """What went wrong, and by what: Ray says that a token is missing in the cause only."""
+    """The fault of a call, and its cause: Ray says that a token is missing in the cause only."""
     line = str(error).strip().partition("\n")[0]
     return line if error.__cause__ is None else f"{line}: {_line(error.__cause__)}"
 
@@ -352,7 +352,7 @@ class Pool:
         return alive
 
     def _insisting(self, calls: Callable[[], Any]) -> Any:
-        """What calls that change nothing return, made again where a worker is lost."""
+        """Results of calls that change nothing, made again where a worker is lost."""
         while True:
             try:
                 return self._get(calls())
@@ -363,7 +363,7 @@ class Pool:
         return self._kind.remote(self._program, rank, state, version)
 
     def _get(self, calls: Any, seconds: float | None = None) -> Any:
-        """What calls return.
+        """Results of calls.
 
         Raises:
             LostError: a worker that ran one of them, or what it was to read, is gone.

@@ -1,4 +1,4 @@
-"""What a worker runs: the halves of a training step, lowered, as bytes that travel."""
+"""The program of a worker: the halves of a training step, lowered, as bytes that travel."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Half:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """What every worker is given once.
+    """The job that every worker is given once.
 
     Attributes:
         gradients: the half from state and data to gradients.

@@ -40,7 +40,7 @@ class Shard(NamedTuple):
 
 
 class ShardResult(NamedTuple):
-    """What the gradient half says of a shard, besides gradients.
+    """Results of the gradient half for a shard, besides gradients.
 
     Attributes:
         loss: of the shard.

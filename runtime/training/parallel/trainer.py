@@ -135,7 +135,7 @@ class DistributedTrainer(Trainable):
 
     @property
     def on_nan(self) -> OnNan:
-        """What becomes of a step whose loss is no finite number."""
+        """The treatment of a step whose loss is no finite number."""
         return self._trainer.on_nan
 
     @on_nan.setter
@@ -159,7 +159,7 @@ class DistributedTrainer(Trainable):
 
     @property
     def evaluator(self) -> Evaluator:
-        """What evaluates and predicts with the state as it is now, in this process.
+        """An evaluator with the state as it is now, in this process.
 
         Raises:
             UnsupportedOpError: evaluating moves state, which the workers would not know of.
