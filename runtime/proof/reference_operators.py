@@ -72,46 +72,6 @@ def _with_bias(found: Array, bias: Array | None) -> Array:
     return found if bias is None else found + bias.reshape(-1, *[1] * (found.ndim - 2))
 
 
-class Conv(onnx.reference.op_run.OpRun):
-    """Products of each element of the filter with what it meets, added up."""
-
-    op_domain = ""
-
-    def _run(
-        self,
-        x: Array,
-        w: Array,
-        b: Array | None = None,
-        *,
-        auto_pad: str | None = None,
-        dilations: Sequence[int] | None = None,
-        group: int | None = None,
-        pads: Sequence[int] | None = None,
-        strides: Sequence[int] | None = None,
-        **_: Any,
-    ) -> tuple[Array]:
-        image, kernel, groups = x.shape[2:], w.shape[2:], group or 1
-        rank = len(image)
-        steps, gaps = list(strides or [1] * rank), list(dilations or [1] * rank)
-        extents = [(size - 1) * gap + 1 for size, gap in zip(kernel, gaps, strict=True)]
-        if auto_pad in _SAME:
-            sizes = zip(image, steps, extents, strict=True)
-            before, after = _divided([max((-(-n // s) - 1) * s + e - n, 0) for n, s, e in sizes], auto_pad)
-        else:
-            before, after = _given(pads, auto_pad, rank)
-        padded = np.pad(x, [(0, 0), (0, 0), *zip(before, after, strict=True)])
-        counts = [
-            (size - extent) // step + 1 for size, extent, step in zip(padded.shape[2:], extents, steps, strict=True)
-        ]
-        filters: Any = w.reshape(groups, w.shape[0] // groups, w.shape[1], *kernel)
-        total = np.zeros((len(x), groups, filters.shape[1], math.prod(counts)), np.result_type(x, w))
-        for tap, places in _taps(kernel, counts, steps, gaps):
-            met = padded[(slice(None), slice(None), *places)].reshape(len(x), groups, w.shape[1], -1)
-            total += filters[(..., *tap)] @ met
-        result = total.reshape(len(x), w.shape[0], *counts)
-        return (_with_bias(result, b),)
-
-
 class ConvTranspose(onnx.reference.op_run.OpRun):
     """Each element goes through the filter to the elements that its window covers.
 
@@ -164,7 +124,7 @@ class ConvTranspose(onnx.reference.op_run.OpRun):
 
 @dataclasses.dataclass(frozen=True)
 class _Windows:
-    """Windows of a pooling; lists have an entry for each axis of the image.
+    """Windows of a convolution or a pooling; lists have an entry for each axis of the image.
 
     Attributes:
         counts: how many there are.
@@ -182,7 +142,7 @@ class _Windows:
 
     @classmethod
     def of(cls, image: Sequence[int], kernel: Sequence[int], given: Mapping[str, Any]) -> _Windows:
-        """The windows that attributes of a pooling ask for."""
+        """The windows that attributes ask for."""
         rank, auto_pad = len(kernel), given.get("auto_pad")
         steps, gaps = (list(given.get(name) or [1] * rank) for name in ("strides", "dilations"))
         extents = [(size - 1) * gap + 1 for size, gap in zip(kernel, gaps, strict=True)]
@@ -212,6 +172,23 @@ class _Windows:
         """The sum over each window."""
         padded = self.padded(x)
         return np.asarray(sum((_at(padded, places) for places in self.taps[1:]), _at(padded, self.taps[0])))
+
+
+class Conv(onnx.reference.op_run.OpRun):
+    """Products of each element of the filter with what it meets, added up."""
+
+    op_domain = ""
+
+    def _run(
+        self, x: Array, w: Array, b: Array | None = None, *, group: int | None = None, **given: Any
+    ) -> tuple[Array]:
+        windows, groups = _Windows.of(x.shape[2:], w.shape[2:], given), group or 1
+        padded = windows.padded(x)
+        filters: Any = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
+        total = np.zeros((len(x), groups, filters.shape[1], math.prod(windows.counts)), np.result_type(x, w))
+        for tap, places in zip(np.ndindex(*w.shape[2:]), windows.taps, strict=True):
+            total += filters[(..., *tap)] @ _at(padded, places).reshape(len(x), groups, w.shape[1], -1)
+        return (_with_bias(total.reshape(len(x), w.shape[0], *windows.counts), b),)
 
 
 class AveragePool(onnx.reference.op_run.OpRun):
