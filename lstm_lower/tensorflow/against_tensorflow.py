@@ -37,17 +37,16 @@ from lstm_lower.runtime.proof.comparison import (
 from lstm_lower.runtime.proof.steps import NOT_FINITE, Runs, StepRow
 from lstm_lower.runtime.session import Session
 from lstm_lower.tensorflow import original as tensorflow
+from lstm_lower.tensorflow.comparison_graphs import all_nodes, fix_draws
 from lstm_lower.tensorflow.conversion import Weights, converted
 from lstm_lower.tensorflow.feed_search import FeedSearch, is_rate
 from lstm_lower.tensorflow.files.functions import OpTable
 from lstm_lower.tensorflow.files.views import View
-from lstm_lower.tensorflow.fixed_draws import fix_draws
 from lstm_lower.tensorflow.model import OpenRankError
 from lstm_lower.tensorflow.original import Original, RefusedError, Runner
 from lstm_lower.tensorflow.races import affected, races
 from lstm_lower.tensorflow.sources import Source
 from lstm_lower.tensorflow.tensor_types import Shape
-from lstm_lower.tensorflow.widening import all_nodes
 
 Array = np.ndarray[Any, Any]
 

@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.extras import needed_by
+from lstm_lower.tensorflow.comparison_graphs import all_nodes, widen
 from lstm_lower.tensorflow.files import messages, values
 from lstm_lower.tensorflow.files.functions import OpTable
 from lstm_lower.tensorflow.files.pipelines import is_source
@@ -23,7 +24,6 @@ from lstm_lower.tensorflow.interface import Resolver
 from lstm_lower.tensorflow.source_preparation import expose_sources, lift_frozen_weights
 from lstm_lower.tensorflow.sources import Array, Source
 from lstm_lower.tensorflow.state import REFERENCES
-from lstm_lower.tensorflow.widening import all_nodes, widen
 
 # Letters of the reason that TensorFlow gives.
 _REASON = 120
