@@ -12,8 +12,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Workspace, replace
 from lstm_lower.graph.edit import captures, detach
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
-from lstm_lower.passes.gradients.saving import is_cheap
-from lstm_lower.passes.gradients.steps import variation
+from lstm_lower.passes.gradients.saving import is_cheap, variation
 from lstm_lower.passes.loops.views.variation import Variation
 
 

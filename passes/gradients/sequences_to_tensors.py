@@ -20,7 +20,7 @@ from lstm_lower.graph.edit import detach, remove_unread
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import stated
 from lstm_lower.passes.base import Pass
-from lstm_lower.passes.gradients.steps import variation
+from lstm_lower.passes.gradients.saving import variation
 from lstm_lower.passes.loops.views.loop import State
 from lstm_lower.passes.loops.views.while_loop import WhileLoop, all_loops
 

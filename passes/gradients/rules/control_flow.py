@@ -19,8 +19,7 @@ from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import Dim
 from lstm_lower.passes.gradients.registry import Cotangents, Gradients, differentiates, widened
 from lstm_lower.passes.gradients.reverse import Reverse
-from lstm_lower.passes.gradients.saving import Handing
-from lstm_lower.passes.gradients.steps import ForwardSteps
+from lstm_lower.passes.gradients.saving import ForwardSteps, Handing
 from lstm_lower.passes.randomness import draws
 
 
