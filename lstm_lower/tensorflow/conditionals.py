@@ -1,4 +1,7 @@
-"""Branches: the regions of an op become the branches of an If, with what they change."""
+"""Regions that run once: branches, which become those of an If, and functions of which a gradient is asked for.
+
+TensorFlow itself finds the gradient of a SymbolicGradient only when it runs.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,17 @@ from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.values import Open
+from lstm_lower.passes.gradients.reverse import pullback
 from lstm_lower.tensorflow.carried_lists import Popped, Pushed
 from lstm_lower.tensorflow.packed_lists import Compound, Packed, settled
 from lstm_lower.tensorflow.regions import BRANCH, Op, Region
+from lstm_lower.tensorflow.structure import GRADIENT
 from lstm_lower.tensorflow.tensor_list import Fresh, Joined, Later, Put, Rows, TensorList, as_list
-from lstm_lower.tensorflow.translator import Scope, Translator, handles
+from lstm_lower.tensorflow.translator import Scope, Translator, handlers
 from lstm_lower.tensorflow.values import FLOW, INT64, Cell, Division, Flow, Handle, Optional, Value
+
+handles = handlers("Branches")
+_differentiates = handlers("Gradients of functions")
 
 # A constant of a branch up to this size is known behind the branch: it may be an axis, or a permutation of axes.
 _SMALL = 64
@@ -72,6 +80,30 @@ def _run(t: Translator, region: Region, operands: list[Value], inner: Scope) -> 
     t.run(region, inner)
     results = [None if name is None else t.value(name, inner) for name in region.results]
     return [inner.read(x.cell) if isinstance(x, Handle) and x.cell.reference else x for x in results]
+
+
+@_differentiates(GRADIENT)
+def _symbolic_gradient(t: Translator, op: Op, scope: Scope) -> list[Value]:
+    """Runs the function once more, and differentiates what that emits.
+
+    Raises:
+        UnsupportedOpError: the function changes variables, or takes or returns what is no tensor of numbers.
+    """
+    (region,) = op.regions
+    inputs = t.inputs(op, scope)
+    given, dys = inputs[: len(region.params)], inputs[len(region.params) :]
+    b = scope.builder
+    # What the function emits is what there is to differentiate: all of it here, and each argument a value of its own.
+    around, b.emitted = b.emitted, []
+    operands = [b.op(std.Identity, Expr(b, x.value)) for x in given]
+    inner = Scope(b, b, scope)
+    _run(t, region, operands, inner)
+    if inner.cells:
+        raise UnsupportedOpError(f"{op}: requires a function that changes no variable, got one that does")
+    results = [t.tensor(name, inner, op) for name in region.results if name is not None]
+    gradients = pullback(b, results, operands, [Expr(b, dy.value) for dy in dys])
+    b.emitted = around + b.emitted
+    return [*gradients]
 
 
 def _either(

@@ -15,8 +15,10 @@ from lstm_lower.graph.builder import Expr
 from lstm_lower.tensorflow.attributes import dtype_attribute
 from lstm_lower.tensorflow.regions import Op
 from lstm_lower.tensorflow.state import cell_of, emitted, tensor_of, write
-from lstm_lower.tensorflow.translator import Scope, Translator, handles
+from lstm_lower.tensorflow.translator import Scope, Translator, handlers
 from lstm_lower.tensorflow.values import INT64, Value
+
+handles = handlers("Generators of random numbers")
 
 _UINT64 = ir.DataType.UINT64
 _RESERVED = 256

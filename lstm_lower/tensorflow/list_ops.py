@@ -24,8 +24,10 @@ from lstm_lower.tensorflow.packed_lists import Packed, settled
 from lstm_lower.tensorflow.regions import Op
 from lstm_lower.tensorflow.state import emitted
 from lstm_lower.tensorflow.tensor_list import Fresh, Put, Rows, TensorList, as_list, within
-from lstm_lower.tensorflow.translator import Scope, Translator, handles
+from lstm_lower.tensorflow.translator import Scope, Translator, handlers
 from lstm_lower.tensorflow.values import FLOW, INT64, Cell, Flow, Handle, Optional, Returned, Text, Value
+
+handles = handlers("TensorLists, TensorArrays and stacks, optional values")
 
 _INT32 = ir.DataType.INT32
 

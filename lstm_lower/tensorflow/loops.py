@@ -26,8 +26,10 @@ from lstm_lower.tensorflow.tensor_list import (
     TensorList,
     as_list,
 )
-from lstm_lower.tensorflow.translator import Scope, Translator, handles
+from lstm_lower.tensorflow.translator import Scope, Translator, handlers
 from lstm_lower.tensorflow.values import FLOW, INT64, Cell, Flow, Handle, Value
+
+handles = handlers("Loops")
 
 
 @handles(LOOP)

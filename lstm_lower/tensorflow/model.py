@@ -17,12 +17,10 @@ from lstm_lower.passes.rules.registry import RULES
 from lstm_lower.records.state import Role, StatePair
 from lstm_lower.tensorflow import (  # noqa: F401 (they register what is done with their ops)
     conditionals,
-    function_gradients,
     generators,
     list_ops,
     loops,
     plain,
-    scattering,
     updates,
 )
 from lstm_lower.tensorflow.files.pipelines import is_source

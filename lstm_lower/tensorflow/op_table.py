@@ -23,17 +23,6 @@ _RAISED = {
     "Ignored, with everything that only they read": SILENT,
 }
 
-# Modules of handlers -> what their ops are.
-_MODULES = {
-    "function_gradients": "Gradients of functions",
-    "plain": "Constants, copies, shapes",
-    "state": "Variables",
-    "updates": "Optimizers' updates",
-    "scattering": "Updates of rows",
-    "generators": "Generators of random numbers",
-    "list_ops": "TensorLists, TensorArrays and stacks, optional values",
-}
-
 _HEADER = """# TensorFlow's ops
 
 Every op that `from_tensorflow` takes: {count} of them. Written by
@@ -61,10 +50,10 @@ def table() -> str:
     defined = set().union(*rows.values())
     for title, ops in _RAISED.items():
         rows.setdefault(title, set()).update(ops)
-    for name, handler in sorted(translator.HANDLERS.items()):
-        if name not in defined | RAISED:
-            module = handler.__module__.rpartition(".")[2]
-            rows.setdefault(_MODULES.get(module, module.replace("_", " ").capitalize()), set()).add(name)
+    for title, handled in sorted(translator.HANDLED.items()):
+        undefined = set(handled) - defined - RAISED
+        if undefined:
+            rows.setdefault(title, set()).update(undefined)
     lines = [f"| {title} | {', '.join(sorted(ops))} |" for title, ops in rows.items()]
     return _HEADER.format(count=len(set().union(*rows.values()))) + "\n".join([*lines, ""])
 

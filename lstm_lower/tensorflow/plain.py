@@ -12,8 +12,10 @@ from lstm_lower.graph.builder import Expr, detached
 from lstm_lower.tensorflow.files.values import onnx_dtype, tensor_value
 from lstm_lower.tensorflow.list_ops import zeros_like
 from lstm_lower.tensorflow.regions import Op
-from lstm_lower.tensorflow.translator import Scope, Translator, handles
+from lstm_lower.tensorflow.translator import Scope, Translator, handlers
 from lstm_lower.tensorflow.values import Flow, Handle, Text, Value
+
+handles = handlers("Constants, copies, shapes")
 
 
 @handles("Const")

@@ -18,8 +18,10 @@ from lstm_lower.graph.builder import Expr
 from lstm_lower.opdef import DOMAIN, definition
 from lstm_lower.tensorflow.graph import split_name
 from lstm_lower.tensorflow.regions import Op
-from lstm_lower.tensorflow.translator import WRITES, Scope, Translator, handles
+from lstm_lower.tensorflow.translator import WRITES, Scope, Translator, handlers
 from lstm_lower.tensorflow.values import INT64, Cell, Handle, Value
+
+handles = handlers("Variables")
 
 REFERENCES = ("Variable", "VariableV2", "TemporaryVariable", "AutoReloadVariable")
 VARIABLES = (*REFERENCES, "VarHandleOp")

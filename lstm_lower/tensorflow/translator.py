@@ -33,6 +33,9 @@ H = TypeVar("H", bound=Handler)
 
 HANDLERS: dict[str, Handler] = {}
 
+# What the reference calls a family of them -> its ops.
+HANDLED: dict[str, list[str]] = {}
+
 # The ops among them that change a variable.
 WRITES: set[str] = set()
 
@@ -40,15 +43,24 @@ WRITES: set[str] = set()
 _INLINE = 64
 
 
-def handles(*ops: str, writes: bool = False) -> Callable[[H], H]:
-    """Registers what is done with ops that are structure, and whether they change a variable."""
+def handlers(family: str) -> Callable[..., Callable[[H], H]]:
+    """The decorator that registers what is done with ops that are structure: `@handles(*ops, writes=False)`.
 
-    def register(handler: H) -> H:
-        HANDLERS.update(dict.fromkeys(ops, handler))
-        WRITES.update(ops if writes else ())
-        return handler
+    Args:
+        family: what the reference calls the ops; `writes` says that they change a variable.
+    """
+    listed = HANDLED.setdefault(family, [])
 
-    return register
+    def handles(*ops: str, writes: bool = False) -> Callable[[H], H]:
+        def register(handler: H) -> H:
+            HANDLERS.update(dict.fromkeys(ops, handler))
+            WRITES.update(ops if writes else ())
+            listed.extend(ops)
+            return handler
+
+        return register
+
+    return handles
 
 
 @dataclasses.dataclass(eq=False)
