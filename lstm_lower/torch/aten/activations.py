@@ -10,8 +10,8 @@ import torch
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr, detached, sigmoid, tanh
-from lstm_lower.passes.formulas import error_functions
-from lstm_lower.passes.formulas.elementary import SELU_SCALE, SELU_SCALE_ALPHA
+from lstm_lower.passes.formulas import special_functions
+from lstm_lower.passes.formulas.special_functions import SELU_SCALE, SELU_SCALE_ALPHA
 from lstm_lower.passes.training.losses import softplus
 from lstm_lower.torch.aten.random import uniform
 from lstm_lower.torch.aten.registry import Call, translates
@@ -122,7 +122,7 @@ def _gelu(n: Call, x: Expr, *, approximate: str = "none") -> Expr:
     if approximate == "tanh":
         return x * 0.5 * (tanh((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)) + 1)
     if x.dtype == ir.DataType.DOUBLE:
-        return error_functions.gelu(x)
+        return special_functions.gelu(x)
     return x * (n.b.op(std.Erf, x * math.sqrt(0.5)) + 1) * 0.5
 
 

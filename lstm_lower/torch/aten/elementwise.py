@@ -14,7 +14,7 @@ import torch
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr, detached
-from lstm_lower.passes.formulas.elementary import expm1_of, log1p_of
+from lstm_lower.passes.formulas.special_functions import expm1_of, log1p_of
 from lstm_lower.torch.aten.registry import Call, Result, translates
 
 aten = torch.ops.aten
