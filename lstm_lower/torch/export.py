@@ -31,6 +31,7 @@ from lstm_lower.passes.widening import WideningPass
 from lstm_lower.runtime.kernels import lacking, only_processor
 from lstm_lower.runtime.session import Session
 from lstm_lower.torch import aten, recurrent
+from lstm_lower.torch.aten.recurrent import unchecked_packs
 from lstm_lower.torch.aten.translate import translate as translate_program
 from lstm_lower.torch.attention import dropout_in_attention
 from lstm_lower.torch.axes import BY_ITSELF, Axes, DynamicShapes, Requested, check_open, choices, requested
@@ -48,7 +49,7 @@ from lstm_lower.torch.lookups import looked_up_once
 from lstm_lower.torch.loss_functions import all_classes_scored
 from lstm_lower.torch.naming import changed, first_names, name_dimensions, not_constant, rename
 from lstm_lower.torch.nodes import translate
-from lstm_lower.torch.operators import Interception, unchecked_distributions, unchecked_packs
+from lstm_lower.torch.operators import Interception, unchecked_distributions
 from lstm_lower.torch.own_gradients import own_gradients_traced, results_alone
 from lstm_lower.torch.real_sizes import read_wide
 from lstm_lower.torch.size_arithmetic import logarithms_allowed, open_arithmetic, open_numbers, round_down

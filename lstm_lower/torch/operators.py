@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
@@ -155,7 +155,7 @@ class Interception(TorchFunctionMode):
         for function in (Tensor.detach, torch.detach, Tensor.data.__get__):  # type: ignore[attr-defined]
             self._handlers[function] = self._detached
         self._handlers[Tensor.data.__set__] = self._set  # type: ignore[attr-defined]
-        for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
+        for kind in () if aten.CHOSEN else ("lstm", "gru", "rnn_tanh", "rnn_relu"):
             self._handlers[getattr(variants, kind)] = self._layer(kind)
 
     def __torch_function__(
@@ -259,7 +259,7 @@ class Interception(TorchFunctionMode):
             # One function of two signatures: a packed sequence brings batch sizes before the states.
             if isinstance(second, Tensor) and isinstance(rest[1], (tuple, list)):
                 return self._run_packed(kind, x, second, *rest)
-            return NotImplemented if aten.CHOSEN else _rnn(kind, x, None, second, *rest)
+            return _rnn(kind, x, None, second, *rest)
 
         return called
 
@@ -321,25 +321,6 @@ class Interception(TorchFunctionMode):
             return NotImplemented
         exported = exported_index(x, index)
         return NotImplemented if exported is index else x[exported]
-
-
-@contextlib.contextmanager
-def unchecked_packs() -> Iterator[None]:
-    """Leaves out the checks of layers that would make a number of the batch size of a packed sequence."""
-    kinds = [kind for kind in (nn.RNNBase, nn.LSTM, nn.GRU, nn.RNN) if "check_forward_args" in vars(kind)]
-    checks = {kind: kind.check_forward_args for kind in kinds}
-
-    def unless_packed(check: Callable[..., None]) -> Callable[..., None]:
-        def checked(self: Any, x: Tensor, states: Any, batch_sizes: Tensor | None) -> None:
-            if batch_sizes is None:
-                check(self, x, states, batch_sizes)
-
-        return checked
-
-    with contextlib.ExitStack() as held:
-        for kind, check in checks.items():
-            held.enter_context(replaced(kind, "check_forward_args", unless_packed(check)))
-        yield
 
 
 def unchecked_distributions() -> contextlib.AbstractContextManager[None]:

@@ -8,6 +8,7 @@ r, z, n, ONNX's z, r, h.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import onnx_ir as ir
 
@@ -18,7 +19,6 @@ from lstm_lower.torch import formulas
 from lstm_lower.torch.nodes import Formula, Traced
 
 INT64 = ir.DataType.INT64
-END = 2**31 - 1
 
 _OPS: dict[str, type[std.Standard]] = {"lstm": std.LSTM, "gru": std.GRU, "rnn_tanh": std.RNN, "rnn_relu": std.RNN}
 # Where ONNX's gates stand among PyTorch's.
@@ -36,22 +36,29 @@ class Cell:
     projection: Expr | None = None
 
 
-def rnn(n: Traced) -> list[Expr | None]:
+def recurrent(
+    kind: str,
+    x: Expr,
+    lengths: Expr | None,
+    states: Sequence[Expr],
+    weights: Sequence[Expr],
+    *,
+    biased: bool,
+    layers: int,
+    dropout: float,
+    bidirectional: bool,
+    batch_first: bool,
+) -> list[Expr]:
     """All layers: outputs, last hidden states, last cell states."""
-    b, kind = n.b, str(n.attribute("kind"))
-    x, lengths = n.operand(0), n.operands[1]
-    count = n.attribute("states")
-    states, weights = n.operands[2 : 2 + count], [w for w in n.operands[2 + count :] if w is not None]
-    layers, directions = n.attribute("layers"), 2 if n.attribute("bidirectional") else 1
-    if n.attribute("batch_first"):
+    b, directions = x.builder, 2 if bidirectional else 1
+    if batch_first:
         x = x.transpose(1, 0, 2)
-    first = [None if state is None or _is_zero(b, state) else state for state in states]
+    first = [None if _is_zero(b, state) else state for state in states]
     per_cell = len(weights) // (layers * directions)
-    biased = bool(n.attribute("has_biases"))
     last: list[list[Expr]] = [[], []]
     for layer in range(layers):
-        if layer and n.attribute("dropout"):
-            x = b.op(std.Dropout, x, x.like(n.attribute("dropout")), b.constant(value=True, dtype=ir.DataType.BOOL))
+        if layer and dropout:
+            x = b.op(std.Dropout, x, x.like(dropout), b.constant(value=True, dtype=ir.DataType.BOOL))
         begin = layer * directions
         cells = [
             _cell(weights[index * per_cell : (index + 1) * per_cell], biased=biased)
@@ -62,17 +69,16 @@ def rnn(n: Traced) -> list[Expr | None]:
         x, final = run(b, kind, x, cells, own, lengths)
         for kept, state in zip(last, final, strict=False):
             kept.append(state)
-    if n.attribute("batch_first"):
+    if batch_first:
         x = x.transpose(1, 0, 2)
-    hidden = concat(last[0], 0)
-    return [x, hidden, concat(last[1], 0)] if kind == "lstm" else [x, hidden]
+    return [x, *(concat(kept, 0) for kept in last[: len(states)])]
 
 
 def _is_zero(b: Builder, value: Expr) -> bool:
     return b.facts.uniform(value.value) == 0
 
 
-def _cell(weights: list[Expr], *, biased: bool) -> Cell:
+def _cell(weights: Sequence[Expr], *, biased: bool) -> Cell:
     given: list[Expr | None] = [*weights]
     if not biased:
         given[2:2] = [None, None]
@@ -189,35 +195,68 @@ def _places(b: Builder, steps: Expr, lengths: Expr) -> tuple[Expr, Expr]:
     return b.op(std.NonZero, inside).transpose(), inside.cast(INT64).sum(1)
 
 
+def packed(x: Expr, lengths: Expr) -> list[Expr]:
+    """All elements that belong to sequences, step by step, and how many sequences there are at each step."""
+    b, lengths = x.builder, lengths.cast(INT64)
+    places, counts = _places(b, b.sizes([x.size(0)]).reshape(), lengths)
+    longest = b.op(std.ReduceMax, lengths, keepdims=0).reshape(1)
+    return [b.op(std.GatherND, x, places), counts.slice(0, longest, axis=0)]
+
+
+def unpacked(data: Expr, counts: Expr, lengths: Expr) -> Expr:
+    """The elements at their places, zeros elsewhere [T, B, ...]; counts are the numbers of sequences at each step."""
+    b, lengths = data.builder, lengths.cast(INT64)
+    steps = b.sizes([counts.size(0)])
+    places, _ = _places(b, steps.reshape(), lengths)
+    rest = [data.size(axis) for axis in range(1, len(data.shape or ()))]
+    empty = b.fill(0, [steps, lengths.size(0), *rest], data.dtype)
+    return b.op(std.ScatterND, empty, places, data)
+
+
+def of_steps(x: Expr, lengths: Expr, total: Expr, padding: float) -> Expr:
+    """A padded sequence of another number of steps [1], with a number behind the end of each sequence."""
+    b, lengths, rank = x.builder, lengths.cast(INT64), len(x.shape or ())
+    missing = (total - b.sizes([x.size(0)])).maximum(0)
+    pads = concat([b.ints(*[0] * rank), missing, b.ints(*[0] * (rank - 1))], 0)
+    x = b.op(std.Pad, x, pads).slice(0, total, axis=0)
+    inside = up_to(b, total.reshape()).unsqueeze(1) < lengths.unsqueeze(0)
+    return b.where(inside.unsqueeze(*range(2, rank)) if rank > 2 else inside, x, padding)
+
+
+def rnn(n: Traced) -> list[Expr | None]:
+    """All layers: outputs, last hidden states, last cell states."""
+    count = n.attribute("states")
+    states, weights = n.operands[2 : 2 + count], n.operands[2 + count :]
+    return [
+        *recurrent(
+            str(n.attribute("kind")),
+            n.operand(0),
+            n.operands[1],
+            [state for state in states if state is not None],
+            [weight for weight in weights if weight is not None],
+            biased=bool(n.attribute("has_biases")),
+            layers=n.attribute("layers"),
+            dropout=n.attribute("dropout"),
+            bidirectional=bool(n.attribute("bidirectional")),
+            batch_first=bool(n.attribute("batch_first")),
+        )
+    ]
+
+
 def pack(n: Traced) -> list[Expr | None]:
     """All elements that belong to sequences, step by step, and how many sequences there are at each step."""
-    x, lengths = n.operand(0), n.operand(1).cast(INT64)
-    places, counts = _places(n.b, n.b.sizes([x.size(0)]).reshape(), lengths)
-    longest = n.b.op(std.ReduceMax, lengths, keepdims=0).reshape(1)
-    return [n.b.op(std.GatherND, x, places), counts.slice(0, longest, axis=0)]
+    return [*packed(n.operand(0), n.operand(1))]
 
 
 def unpack(n: Traced) -> list[Expr | None]:
     """The elements at their places, zeros elsewhere [T, B, ...]."""
-    b, data = n.b, n.operand(0)
-    steps, lengths = b.sizes([n.operand(1).size(0)]), n.operand(2).cast(INT64)
-    places, _ = _places(b, steps.reshape(), lengths)
-    rest = [data.size(axis) for axis in range(1, len(data.shape or ()))]
-    empty = b.fill(0, [steps, lengths.size(0), *rest], data.dtype)
-    return [b.op(std.ScatterND, empty, places, data)]
+    return [unpacked(n.operand(0), n.operand(1), n.operand(2))]
 
 
 def steps(n: Traced) -> list[Expr | None]:
     """A padded sequence of another number of steps, with a number behind the end of each sequence."""
-    b, x, lengths = n.b, n.operand(0), n.operand(1).cast(INT64)
-    total = b.sizes([n.operand(2).size(0)])
-    rank = len(x.shape or ())
-    missing = (total - b.sizes([x.size(0)])).maximum(0)
-    pads = concat([b.ints(*[0] * rank), missing, b.ints(*[0] * (rank - 1))], 0)
-    x = b.op(std.Pad, x, pads).slice(0, total, axis=0)
-    end = total.reshape()
-    inside = up_to(b, end).unsqueeze(1) < lengths.unsqueeze(0)
-    return [b.where(inside.unsqueeze(*range(2, rank)) if rank > 2 else inside, x, n.attribute("padding"))]
+    total = n.b.sizes([n.operand(2).size(0)])
+    return [of_steps(n.operand(0), n.operand(1), total, n.attribute("padding"))]
 
 
 def stop(n: Traced) -> list[Expr | None]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import lstm_lower as ll
+from lstm_lower.torch.aten.recurrent import unchecked_packs
 from lstm_lower.torch.aten.tracing import Tracing
 from lstm_lower.torch.aten.translate import translate
 
@@ -31,7 +32,7 @@ def traced(module: nn.Module, *example: Tensor, fixed: bool = False) -> torch.ex
     """The trace of a module, all axes open that PyTorch can leave open unless they are to be fixed."""
     axes = tuple(dict.fromkeys(range(x.dim()), torch.export.Dim.AUTO) for x in example)
     shapes = None if fixed else (axes,) if isinstance(module, Called) else axes
-    with warnings.catch_warnings(), Tracing():
+    with warnings.catch_warnings(), Tracing(), unchecked_packs():
         warnings.simplefilter("ignore")  # PyTorch's of its own code
         return torch.export.export(module, example, dynamic_shapes=shapes, strict=False)
 
@@ -92,8 +93,7 @@ def _compare(
         for key, value in module.named_buffers():
             # The model has them, too.
             value.data.copy_(buffers[key])
-        results = [x for x in (result if isinstance(result, (tuple, list)) else [result]) if isinstance(x, Tensor)]
-        return operands, results[place]
+        return operands, torch.utils._pytree.tree_leaves(result)[place]
 
     differs = gradients and run(examples[0])[1].requires_grad
     whole = ll.gradient(model, of=name, wrt=wrt, seeds=True) if differs else model
