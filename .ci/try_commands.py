@@ -67,6 +67,14 @@ WITHOUT_EXTRAS = [
         "export model.onnx -o apart --initial weights.npz --learning-rate 0.1 --files init --external-data",
         leaves=tuple(f"apart/{name}" for name in ("init.onnx", "init.onnx.HASH.data", "training.json")),
     ),
+    Try(
+        "export model.onnx -o site --initial weights.npz --learning-rate 0.1 --files init,train --page",
+        "wrote site",
+        leaves=(
+            *(f"site/{name}" for name in ("index.html", "index.js", "page.css", "page.js", "worker.js")),
+            *(f"site/bundle/{name}" for name in ("init.onnx", "train.onnx", "training.json")),
+        ),
+    ),
     failing("gradient low.onnx --of loss -o x.onnx", "of (--of) requires one of the model's outputs, loss:0"),
     failing("gradient low.onnx --of grad_b:0 --wrt w:0 -o x.onnx", "--seeds"),
     Try("report model.onnx", "check passed", leaves=("model.report.html",)),

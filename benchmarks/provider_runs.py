@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import http.server
 import json
-import os
 import shutil
 import subprocess
 import tempfile
@@ -25,7 +24,6 @@ from lstm_lower.runtime.session import CapturedRuns
 
 Array = np.ndarray[Any, Any]
 ROOT = Path(__file__).parents[1]
-PACKAGES = ROOT / "examples" / "train_anywhere"
 ANYWHERE = ROOT / "benchmarks" / "anywhere"
 # A browser begins slowly, and its processor is the same.
 PATIENCE = 300
@@ -91,7 +89,7 @@ def in_node(model: onnx.ModelProto, feeds: Mapping[str, Array], rounds: int) -> 
     """By onnxruntime-node."""
     with tempfile.TemporaryDirectory() as folder:
         paths = _written(Path(folder), model, feeds)
-        return _told("node", str(ANYWHERE / "node.mjs"), str(PACKAGES), *map(str, paths), str(rounds))
+        return _told("node", str(ANYWHERE / "node.mjs"), str(ROOT), *map(str, paths), str(rounds))
 
 
 def in_browser(provider: str, model: onnx.ModelProto, feeds: Mapping[str, Array], rounds: int) -> Measured:
@@ -108,7 +106,7 @@ def in_browser(provider: str, model: onnx.ModelProto, feeds: Mapping[str, Array]
             try:
                 origin = f"http://127.0.0.1:{served.server_port}"
                 script = str(ANYWHERE / "browser.mjs")
-                return _told("node", script, str(PACKAGES), chromium, origin, str(rounds), provider)
+                return _told("node", script, str(ROOT), chromium, origin, str(rounds), provider)
             finally:
                 served.shutdown()
                 thread.join()
@@ -137,9 +135,8 @@ def _written(folder: Path, model: onnx.ModelProto, feeds: Mapping[str, Array]) -
 
 def _told(*command: str) -> Measured:
     """Runs a program that prints what it measured."""
-    if not (PACKAGES / "node_modules").is_dir() or shutil.which("node") is None:
-        where = os.path.relpath(PACKAGES, ROOT)
-        raise InvalidInputError(f"JavaScript requires Node and packages: npm install --ignore-scripts --prefix {where}")
+    if not (ROOT / "node_modules").is_dir() or shutil.which("node") is None:
+        raise InvalidInputError("JavaScript requires Node and packages: npm ci --ignore-scripts")
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["it ended in silence"]

@@ -6,9 +6,9 @@ await inChromium(packages, executablePath, { webgpu: provider === "webgpu" }, as
   await page.goto(`${origin}/benchmarks/anywhere/page.html`);
   const found = await page.evaluate(
     async ([count, wanted]) => {
-      const ort = await import(`/examples/train_anywhere/node_modules/onnxruntime-web/dist/ort.${wanted}.min.mjs`);
+      const ort = await import(`/node_modules/onnxruntime-web/dist/ort.${wanted}.min.mjs`);
       const { measure } = await import("/benchmarks/anywhere/measure.mjs");
-      ort.env.wasm.wasmPaths = `${location.origin}/examples/train_anywhere/node_modules/onnxruntime-web/dist/`;
+      ort.env.wasm.wasmPaths = `${location.origin}/node_modules/onnxruntime-web/dist/`;
       ort.env.logLevel = "error";
       const read = async (name) => new Uint8Array(await (await fetch(name)).arrayBuffer());
       const [graph, npz] = [await read("/run/model.onnx"), await read("/run/feeds.npz")];

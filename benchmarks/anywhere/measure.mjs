@@ -1,5 +1,5 @@
 // Runs a model in either onnxruntime for JavaScript: its outputs, and how long a run takes.
-import { readNpz } from "../../examples/train_anywhere/arrays.mjs";
+import { readNpz } from "../../runtime/javascript/dist/index.js";
 
 /** Feeds of a .npz file as tensors. */
 async function feedsOf(ort, bytes) {

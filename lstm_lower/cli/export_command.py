@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +27,7 @@ from lstm_lower.cli.sources import (
     open_model,
 )
 from lstm_lower.cli.train_options import LossOption, OptimizerOption, TrainableOption, training_step
+from lstm_lower.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from lstm_lower.runtime.training.trainer import Trainer
@@ -65,6 +66,21 @@ def export(
     external_data: Annotated[
         bool, typer.Option("--external-data", help="Keep weights in files of their own, <file>.<hash>.data.")
     ] = False,
+    page: Annotated[
+        bool,
+        typer.Option(
+            "--page", help="Write a page that trains the bundle in a browser, and the bundle into its folder bundle/."
+        ),
+    ] = False,
+    onnxruntime_web: Annotated[
+        Path | None,
+        typer.Option(
+            "--onnxruntime-web",
+            metavar="FOLDER",
+            help="The npm package, from which the page gets a copy [default: the page takes it from jsdelivr.net].",
+            show_default=False,
+        ),
+    ] = None,
     inputs: InputsOption = None,
     outputs: OutputsOption = None,
     signature: SignatureOption = None,
@@ -83,10 +99,15 @@ def export(
     training.json, which describes them. Files are written only after onnx's checker has accepted all of them and
     onnxruntime has loaded them.
     """
-    folder = output if output is not None else model.parent / f"{model.stem}.bundle"
+    folder = output if output is not None else model.parent / f"{model.stem}.{'site' if page else 'bundle'}"
     with console.errors(as_json=as_json, plugins=plugin):
+        from lstm_lower.runtime.training import page as pages
         from lstm_lower.runtime.training.bundle import export_training
 
+        if onnxruntime_web is not None and not page:
+            raise InvalidInputError("--onnxruntime-web requires --page, got none")
+        beside = pages.files_of(onnxruntime_web, webgpu=target == "webgpu-web") if page else {}
+        bundle = folder / pages.BUNDLE if page else folder
         start = time.perf_counter()
         given = ImportOptions(inputs, outputs, signature, weights, checkpoint, shapes, state, opset)
         step: Any = training_step(open_model(model, given), loss, optimizer, trainable)
@@ -95,8 +116,10 @@ def export(
             step = _trainer(step, trained, initial, {**options, "accumulate": accumulate})
         wanted: Any = names_of(files)
         forms: dict[str, Any] = {"opset": opset, "schedule": schedule, "target": target}
-        export_training(step, folder, files=wanted, **forms, external_data=external_data or None)
-        _print(folder, time.perf_counter() - start, as_json=as_json)
+        export_training(step, bundle, files=wanted, **forms, external_data=external_data or None)
+        if page:
+            pages.write_page(folder, beside)
+        _print(folder, bundle, [*beside], time.perf_counter() - start, as_json=as_json)
 
 
 def _trainer(step: Any, trained: Path | None, initial: Path | None, options: dict[str, Any]) -> Trainer:
@@ -118,16 +141,19 @@ def _trainer(step: Any, trained: Path | None, initial: Path | None, options: dic
     return trainer
 
 
-def _print(folder: Path, seconds: float, *, as_json: bool) -> None:
+def _print(folder: Path, bundle: Path, page: Sequence[str], seconds: float, *, as_json: bool) -> None:
     from lstm_lower.records import manifest
 
-    about = json.loads((folder / manifest.NAME).read_text(encoding="utf-8"))
-    names = [name for entry in about["files"].values() for name in (entry["model"], *entry["data"])]
+    about = json.loads((bundle / manifest.NAME).read_text(encoding="utf-8"))
+    models = [name for entry in about["files"].values() for name in (entry["model"], *entry["data"])]
+    inner = [(bundle / name).relative_to(folder).as_posix() for name in (*models, manifest.NAME)]
+    names = [*inner, *page]
     if as_json:
-        console.print_json({"output": str(folder), "seconds": seconds, "files": [*names, manifest.NAME]})
+        console.print_json({"output": str(folder), "seconds": seconds, "files": names})
         return
     data = ", ".join(f"{entry['name']} {console.shape_text(entry['shape'])}" for entry in about["data"])
     console.out().print(escape(f"{len(about['state'])} values of state; data: {data}; {seconds:.2f} s"))
-    for name in [*names, manifest.NAME]:
+    for name in names:
         console.out().print(escape(f"  {name} ({console.bytes_text((folder / name).stat().st_size)})"))
-    console.out().print(escape(f"wrote {folder}"))
+    served = f"; python -m http.server --directory {folder} serves the page" if page else ""
+    console.out().print(escape(f"wrote {folder}{served}"))

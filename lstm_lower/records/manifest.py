@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import math
 import re
@@ -23,9 +24,29 @@ from lstm_lower.records.wire import places
 
 NAME = "training.json"
 FORMAT = "lstm-lower.bundle"
-VERSION = 1
+VERSION = 2
+
+# Hexadecimal digits of a SHA-256, and what stands in their place when a description's own is computed.
+_UNSEALED = "0" * 64
 
 Array = np.ndarray[Any, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Making:
+    """How a bundle was made.
+
+    Attributes:
+        producer: the program and its version.
+        onnxruntime: the version that has loaded the models.
+        target: what they were written for, or `None`.
+        sample_axes: data input -> the axis along which samples lie.
+    """
+
+    producer: str
+    onnxruntime: str
+    target: str | None
+    sample_axes: Mapping[str, int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +82,12 @@ def file_name(file: str) -> str:
 
 
 def describe(
-    step: ir.Model, rate: float | None, models: Mapping[str, ir.Model], folder: Path, totals: Totals = NO_TOTALS
+    step: ir.Model,
+    rate: float | None,
+    models: Mapping[str, ir.Model],
+    folder: Path,
+    making: Making,
+    totals: Totals = NO_TOTALS,
 ) -> dict[str, Any]:
     """The contents of a bundle.
 
@@ -70,19 +96,27 @@ def describe(
         rate: the learning rate, or `None`.
         models: file -> its model, as written.
         folder: where the files lie.
+        making: how they were made.
         totals: of the evaluation.
     """
     state = training_state.of(step)
     inputs = {str(value.name): value for value in step.graph.inputs}
     pairs = {pair.input: pair for pair in state.pairs}
-    apart = {state.loss, *(name for pair in state.pairs for name in (pair.output, pair.gradient))}
-    # The sum of an Embedding's gradient, whose rows the update reads one by one, is a gradient all the same.
-    apart |= {f"grad/{pair.variable}" for pair in state.pairs if pair.role == "weight"}
+    outputs = {str(value.name) for value in step.graph.outputs}
+    gradients = {pair.input: _gradient(pair, outputs) for pair in state.pairs}
+    apart = {state.loss, *(pair.output for pair in state.pairs), *gradients.values()}
+    files = {file: _file(folder, file_name(file)) for file in models}
     located = _weights(folder, file_name("predict")) if "predict" in models else {}
     return {
         "format": FORMAT,
         "version": VERSION,
-        "files": {file: _file(folder, file_name(file)) for file in models},
+        "digest": _UNSEALED,
+        "producer": making.producer,
+        "onnxruntime": making.onnxruntime,
+        "opset": next(iter(models.values())).graph.opset_imports[""],
+        "target": making.target,
+        "files": files,
+        "hashes": {name: _hash(folder / name) for entry in files.values() for name in (entry["model"], *entry["data"])},
         "loss": state.loss,
         "learning_rate": None
         if state.learning_rate is None
@@ -92,26 +126,32 @@ def describe(
                 **_tensor(inputs[pair.input], "input"),
                 "output": pair.output,
                 "role": pair.role,
-                "gradient": pair.gradient,
+                "gradient": gradients[pair.input],
                 "variable": pair.variable,
                 "predict": located.get(pair.input),
             }
             for pair in state.pairs
         ],
-        "data": [_tensor(x) for name, x in inputs.items() if name not in pairs and name != state.learning_rate],
+        "data": [
+            {**_tensor(x), "sample_axis": making.sample_axes.get(name)}
+            for name, x in inputs.items()
+            if name not in pairs and name != state.learning_rate
+        ],
         "outputs": [_tensor(value) for value in step.graph.outputs if value.name not in apart],
         **{file: _part(models[file], set(pairs), totals) for file in ("eval", "predict") if file in models},
     }
 
 
 def write(description: Mapping[str, Any], folder: Path) -> None:
-    """Writes a description into a folder.
+    """Writes a description into a folder, with a hash of itself.
 
     Args:
         description: of a bundle.
         folder: where its models lie.
     """
-    (folder / NAME).write_text(json.dumps(description, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    text = json.dumps({**description, "digest": _UNSEALED}, indent=1, allow_nan=False) + "\n"
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    (folder / NAME).write_text(text.replace(_UNSEALED, digest, 1), encoding="utf-8")
 
 
 def files_of(folder: Path) -> list[str]:
@@ -124,6 +164,17 @@ def files_of(folder: Path) -> list[str]:
         names = [name for entry in files.values() for name in (entry["model"], *entry["data"])]
         return [name for name in names if isinstance(name, str) and _FILE.fullmatch(name)]
     return []
+
+
+def _gradient(pair: training_state.StatePair, outputs: Collection[str]) -> str | None:
+    """The output with a weight's gradient: of an Embedding, whose update reads rows one by one, their sum."""
+    summed = f"grad/{pair.variable}"
+    return summed if pair.gradient is None and pair.role == "weight" and summed in outputs else pair.gradient
+
+
+def _hash(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
 def _file(folder: Path, name: str) -> dict[str, Any]:

@@ -16,13 +16,14 @@ from typing import Any, Literal, get_args
 import numpy as np
 import onnx
 import onnx_ir as ir
+import onnxruntime as ort
 
-from lstm_lower import arguments
+from lstm_lower import __version__, arguments
 from lstm_lower.errors import InvalidInputError, InvalidModelError, UnsupportedOpError, some
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Workspace
 from lstm_lower.graph.copies import copy_model
-from lstm_lower.graph.values import stated
+from lstm_lower.graph.values import declared_shape, stated
 from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.lower import lower
 from lstm_lower.passes.malformed import malformed_models_explained
@@ -36,11 +37,13 @@ from lstm_lower.records.files import atomic_files, check_place
 from lstm_lower.records.model_files import save
 from lstm_lower.records.state import TrainingState
 from lstm_lower.runtime.loadable import check_loadable
+from lstm_lower.runtime.training.data.layout import sample_axes
 from lstm_lower.runtime.training.trainer import Trainer
 from lstm_lower.runtime.values import shortest
 
 File = Literal["init", "train", "eval", "predict"]
 FILES: tuple[File, ...] = get_args(File)
+_PRODUCER = f"lstm-lower {__version__}"
 # What a source without updates is, by whether it has gradients, and what makes a step of it.
 _WITHOUT_UPDATES = {
     True: ("one that ends at its gradients", "ll.Trainer(step, optimizer='sgd') adds them, --optimizer sgd too"),
@@ -124,7 +127,8 @@ def export_training(
     with atomic_files(folder, first=manifest.NAME, gone=former) as written:
         for file, model in lowered.items():
             save(model, written / manifest.file_name(file), external_data=external_data, check=check_loadable)
-        manifest.write(manifest.describe(parts.step, parts.rate, lowered, written, totals), written)
+        making = manifest.Making(_PRODUCER, ort.__version__, target, sample_axes(parts.data()))
+        manifest.write(manifest.describe(parts.step, parts.rate, lowered, written, making, totals), written)
     return folder
 
 
@@ -200,6 +204,12 @@ class _Parts:
             output.name, output.type, output.shape = pair.input, value.type, value.shape
             graph.outputs.append(output)
         return model
+
+    def data(self) -> dict[str, Sequence[int | str | None]]:
+        """Shapes of the inputs that are neither state nor learning rate, those of unknown rank left out."""
+        apart = {*(pair.input for pair in self.state.pairs), self.state.learning_rate}
+        shapes = {str(x.name): declared_shape(x) for x in self.step.graph.inputs if x.name not in apart}
+        return {name: shape for name, shape in shapes.items() if shape is not None}
 
     def evaluation(self, wanted: Sequence[File]) -> ir.Model:
         """The model that evaluates the step.

@@ -23,7 +23,7 @@ SIZE, STEPS = 35, 100
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
     """A bundle, data, and what Python makes of them with onnxruntime and numpy alone."""
     folder = tmp_path_factory.mktemp(request.param)
-    step, arrays = {"keras_digits": _digits, "torch_lstm": _torch_lstm, "onnx_gru": _onnx_gru}[request.param]()
+    step, arrays = {"keras_digits": digits, "torch_lstm": _torch_lstm, "onnx_gru": _onnx_gru}[request.param]()
     ll.export_training(step, folder / "bundle", external_data=request.param == "torch_lstm" or None)
     np.savez_compressed(folder / "data.npz", **arrays)
     losses, classes = _trained(folder / "bundle", arrays)
@@ -36,7 +36,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compiled(tmp_path_factory.mktemp("program"))
 
 
-def _digits() -> tuple[Path, dict[str, Any]]:
+def digits() -> tuple[Path, dict[str, Any]]:
+    """The step of the Keras classifier, and digits."""
     datasets = pytest.importorskip("sklearn.datasets", reason="pip install scikit-learn has the digits")
     images, labels = datasets.load_digits(return_X_y=True)
     x = (images.reshape(-1, 8, 8) / 16).astype(np.float32)

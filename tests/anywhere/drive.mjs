@@ -1,9 +1,9 @@
-// Drives the page of examples/train_anywhere: node drive.mjs OPTIONS, a JSON object. Prints what the page found as JSON.
+// Drives the page of a folder that `lstm-lower export --page` wrote: node drive.mjs OPTIONS, a JSON object. Prints what the page said as JSON.
 import { join } from "node:path";
 
 import { inChromium } from "../../benchmarks/anywhere/chromium.mjs";
 
-const { packages, chromium: executablePath, url, data, steps, size, names, folder, picture, webgpu } = JSON.parse(process.argv[2]);
+const { packages, chromium: executablePath, url, data, steps, size, names, folder, pictures = [], webgpu } = JSON.parse(process.argv[2]);
 const options = { webgpu, acceptDownloads: true, colorScheme: "light", viewport: { width: 860, height: 720 } };
 await inChromium(packages, executablePath, options, async (page) => {
   const wrong = [];
@@ -26,12 +26,18 @@ await inChromium(packages, executablePath, options, async (page) => {
   await page.waitForFunction(() => globalThis.lastRun || document.querySelector("#said.error"), null, { timeout: 120_000 });
   if (await trouble()) throw new Error(await trouble());
   const { losses, classes } = await page.evaluate(() => globalThis.lastRun);
-  if (picture) await page.screenshot({ path: picture });
+  const said = await page.textContent("#said");
+  const wide = [];
+  for (const [colorScheme, width, height, path] of [["light", 390, 844], ["dark", 1400, 900], ...pictures]) {
+    await page.emulateMedia({ colorScheme });
+    await page.setViewportSize({ width, height });
+    wide.push(await page.evaluate(() => document.documentElement.scrollWidth > innerWidth));
+    if (path) await page.screenshot({ path });
+  }
   const downloads = [];
   page.on("download", (download) => downloads.push(download));
   await page.click("#save");
   while (downloads.length < names.length) await page.waitForTimeout(20);
   for (const download of downloads) await download.saveAs(join(folder, download.suggestedFilename()));
-  const said = await page.textContent("#said");
-  console.log(JSON.stringify({ losses, classes, said, wrong, foreign, sent }));
+  console.log(JSON.stringify({ losses, classes, said, wrong, foreign, sent, wide: wide.some(Boolean) }));
 });

@@ -18,6 +18,7 @@ from tests.support.provider_plugins import REQUIRED
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "train_anywhere"
+PACKAGE = ROOT / "runtime" / "javascript" / "dist" / "index.js"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,8 +74,8 @@ def node() -> str:
     found = shutil.which("node")
     if found is None:
         _missing("Node 20 or newer is required: https://nodejs.org, or apt-get install nodejs npm")
-    if not (EXAMPLE / "node_modules" / "onnxruntime-node").is_dir():
-        _missing(f"packages are required: npm install --ignore-scripts, in {EXAMPLE.relative_to(ROOT)}")
+    if not (ROOT / "node_modules" / "onnxruntime-node").is_dir():
+        _missing("packages are required: npm ci --ignore-scripts")
     assert found is not None
     return found
 

@@ -22,6 +22,8 @@ import onnxruntime as ort
 import pytest
 
 import lstm_lower as ll
+from lstm_lower.runtime.training import page
+from tests.anywhere.conftest import digits
 from tests.anywhere.support import EXAMPLE, ROOT, Case, chromium, in_python, node
 from tests.support import bundles, documentation
 
@@ -105,7 +107,7 @@ def test_documented_loop(tmp_path: Path) -> None:
     (block,) = documentation.blocks(ROOT / "docs" / "bundle.md", documentation.JAVASCRIPT)
     program = node()
     ll.export_training(ROOT / "examples/keras_digits/digits_train.onnx", tmp_path / "bundle")
-    (tmp_path / "node_modules").symlink_to(EXAMPLE / "node_modules")
+    (tmp_path / "node_modules").symlink_to(ROOT / "node_modules")
     (tmp_path / "loop.mjs").write_text(block.text)
     done = subprocess.run([program, "loop.mjs"], cwd=tmp_path, capture_output=True, text=True, timeout=100, check=True)
     losses = [float(line.split()[1]) for line in done.stdout.splitlines()]
@@ -113,16 +115,40 @@ def test_documented_loop(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_documented_package(tmp_path: Path) -> None:
+    """The blocks of its page are one program."""
+    program = node()
+    ll.export_training(ROOT / "examples/keras_digits/digits_train.onnx", tmp_path / "bundle")
+    (tmp_path / "out").mkdir()
+    _, arrays = digits()
+    np.savez(tmp_path / "out" / "digits.npz", **arrays)
+    (tmp_path / "node_modules").symlink_to(ROOT / "node_modules")
+    text = "".join(
+        block.text for block in documentation.blocks(ROOT / "docs" / "javascript.md", documentation.JAVASCRIPT)
+    )
+    (tmp_path / "page.mjs").write_text(text)
+    done = subprocess.run([program, "page.mjs"], cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout.split()[0]) < 2.3
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({}, "input 'target' requires an array of that name"),
-        ({"target": np.ones(4, np.float32)}, "input 'target' requires int64, got an array of float32"),
+        ({}, "a batch requires an array 'target' int64[B], got ['x']"),
+        ({"target": np.ones(4, np.float32)}, "an array of int64 is required, got float32, whose numbers would change"),
         ({"target": np.ones(4, np.int32)}, None),
-        ({"target": np.ones(3, np.int64)}, "as many samples of every input, got 4 of 'x', 3 of 'target'"),
-        ({"target": np.ones(4, np.int64), "x": np.ones((4, 5))}, "input 'x' requires shape [B, 6], got [4, 5]"),
+        (
+            {"target": np.ones(3, np.int64)},
+            "as many samples in every array are required, got 4 and 3",
+        ),
+        (
+            {"target": np.ones(4, np.int64), "x": np.ones((4, 5))},
+            "a batch 'x' requires float32[B, 6], got [3, 5] (axis 1)",
+        ),
         ({"target": np.ones(4, np.complex64)}, "an array of numbers in C's order is required"),
-        ({"target": np.ones(4, np.int64), "x": np.full((4, 6), np.nan)}, "step 1: a finite loss is required, got NaN"),
+        ({"target": np.ones(4, np.int64), "x": np.full((4, 6), np.nan)}, "step 1: the loss must be finite, got nan"),
     ],
 )
 def test_data_that_do_not_fit(tmp_path: Path, changed: dict[str, Any], message: str | None) -> None:
@@ -154,7 +180,7 @@ def test_what_does_not_fit_fails_in_the_graph(tmp_path: Path) -> None:
     """In a loop that checks nothing itself: fewer labels than rows, and labels that are no class."""
     ll.export_training(bundles.classifier(), tmp_path / "bundle")
     program = node()
-    (tmp_path / "node_modules").symlink_to(EXAMPLE / "node_modules")
+    (tmp_path / "node_modules").symlink_to(ROOT / "node_modules")
     (tmp_path / "loop.mjs").write_text(_LOOP)
     done = subprocess.run([program, "loop.mjs"], cwd=tmp_path, capture_output=True, text=True, timeout=100, check=True)
     right, *wrong = done.stdout.splitlines()
@@ -165,17 +191,16 @@ def test_what_does_not_fit_fails_in_the_graph(tmp_path: Path) -> None:
     assert set(by[2:]) <= {"GatherElements", "ScatterElements"}
 
 
-class _Page(http.server.SimpleHTTPRequestHandler):
-    """The example's page, and a bundle beside it that comes after `delay` seconds."""
+class _Site(http.server.SimpleHTTPRequestHandler):
+    """A page with its bundle, whose files come after `delay` seconds."""
 
-    def __init__(self, *args: Any, bundle: Path, delay: float, **kwargs: Any) -> None:
-        self.bundle, self.delay = bundle, delay
+    def __init__(self, *args: Any, delay: float, **kwargs: Any) -> None:
+        self.delay = delay
         super().__init__(*args, **kwargs)
 
     def translate_path(self, path: str) -> str:
-        if path.startswith("/the_bundle/"):
+        if path.startswith("/bundle/"):
             time.sleep(self.delay)
-            return str(self.bundle / path.removeprefix("/the_bundle/"))
         return super().translate_path(path)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the base's name)
@@ -183,19 +208,21 @@ class _Page(http.server.SimpleHTTPRequestHandler):
 
 
 @pytest.fixture
-def server(case: Case) -> Iterator[str]:
+def server(case: Case, tmp_path: Path) -> Iterator[str]:
     # One page gets its data before its bundle, as from a slow server.
-    with _served(case.bundle, 0.5 if case.name == "torch_lstm" else 0) as url:
+    with _served(case.bundle, tmp_path / "site", 0.5 if case.name == "torch_lstm" else 0) as url:
         yield url
 
 
 @contextlib.contextmanager
-def _served(bundle: Path, delay: float = 0) -> Iterator[str]:
-    handler = functools.partial(_Page, bundle=bundle, delay=delay, directory=str(EXAMPLE))
+def _served(bundle: Path, site: Path, delay: float = 0, *, webgpu: bool = False) -> Iterator[str]:
+    shutil.copytree(bundle, site / page.BUNDLE)
+    page.write_page(site, page.files_of(ROOT / "node_modules" / "onnxruntime-web", webgpu=webgpu))
+    handler = functools.partial(_Site, delay=delay, directory=str(site))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as served:
         thread = threading.Thread(target=served.serve_forever)
         thread.start()
-        yield f"http://127.0.0.1:{served.server_port}/index.html?bundle=the_bundle"
+        yield f"http://127.0.0.1:{served.server_port}/"
         served.shutdown()
         thread.join()
 
@@ -203,19 +230,48 @@ def _served(bundle: Path, delay: float = 0) -> Iterator[str]:
 def _driven(case: Case, url: str, folder: Path, **options: Any) -> Any:
     """What the page says after it has trained on the case's data."""
     options = {
-        "packages": str(EXAMPLE), "chromium": chromium(), "url": url, "data": str(case.data), "steps": len(case.losses),
+        "packages": str(ROOT), "chromium": chromium(), "url": url, "data": str(case.data), "steps": len(case.losses),
         "size": case.size, "names": case.model_files, "folder": str(folder), **options,
     }  # fmt: skip
     return _run(node(), Path(__file__).parent / "drive.mjs", json.dumps(options), folder=folder)
 
 
 def test_browser(case: Case, server: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    picture = ROOT / "docs" / "images" / "train_in_browser.png"
     wanted = case.name == "keras_digits" and request.config.getoption("--update-pictures")
-    found = _driven(case, server, tmp_path, picture=str(picture) if wanted else None)
-    assert found["wrong"] == found["foreign"] == found["sent"] == []
-    assert "classes right" in found["said"]
-    _check(case, found, tmp_path / "predict.onnx")
+    images = ROOT / "docs" / "images"
+    pictures = [("light", 860, 720, str(images / "train_in_browser.png"))] if wanted else []
+    told = _driven(case, server, tmp_path, pictures=pictures)
+    assert told["wrong"] == told["foreign"] == told["sent"] == []
+    assert not told["wide"], "the page scrolls to the side"
+    assert "classes right" in told["said"]
+    _check(case, told, tmp_path / "predict.onnx")
+
+
+@pytest.mark.slow
+def test_what_a_browser_keeps(tmp_path: Path) -> None:
+    """Checkpoints in IndexedDB and in the origin's file system go on bit for bit; errors cross the worker's border."""
+    ll.export_training(bundles.classifier(), tmp_path / "bundle")
+    with _served(tmp_path / "bundle", tmp_path / "site") as url:
+        words = (node(), Path(__file__).parent / "browser.mjs", ROOT, chromium(), url)
+        told = _run(*words, folder=tmp_path)
+    trainer = ll.Trainer(bundles.classifier())
+    feeds = {"x": np.sin(np.arange(24)).astype(np.float32).reshape(4, 6), "target": np.array([0, 1, 2, 1])}
+    np.testing.assert_allclose(told["losses"], [trainer.step(feeds).loss for _ in range(6)], rtol=1e-5)
+    assert told["kept"] == {"indexedDB": True, "opfs": True}
+    assert (told["reason"], told["aborted"]) == ("AbortError", 1)
+    assert told["mean"]
+    assert told["together"], "two steps at once were one"
+    beginnings = [
+        ("InvalidInputError", "input 'target' requires a value, got nothing (missing: ['target'])"),
+        ("InvalidInputError", "onnxruntime failed on these feeds"),
+        ("NotFiniteError", "step 7: the loss must be finite, got nan"),
+        ("InvalidInputError", "nowhere: a checkpoint is required, got nothing there"),
+        ("InvalidModelError", f"{url}nowhere/training.json: a file of a bundle is required, got 404"),
+    ]
+    for (kind, message), (expected, start) in zip(told["messages"], beginnings, strict=False):
+        assert kind == expected
+        assert message.startswith(start)
+    assert len(told["messages"]) == 6
 
 
 @pytest.mark.slow
@@ -226,7 +282,7 @@ def test_browser_with_webgpu(case: Case, tmp_path: Path) -> None:
         pytest.skip("PyTorch's Adam has scalars of float64, which onnxruntime-web's WebGPU does not have")
     ll.export_training(step, tmp_path / "bundle", target="webgpu-web")
     short = dataclasses.replace(case, bundle=tmp_path / "bundle", losses=case.losses[:10])
-    with _served(short.bundle) as url:
-        found = _driven(short, f"{url}&provider=webgpu", tmp_path, webgpu=True)
+    with _served(short.bundle, tmp_path / "site", webgpu=True) as url:
+        found = _driven(short, f"{url}?provider=webgpu", tmp_path, webgpu=True)
     assert found["wrong"] == found["foreign"] == found["sent"] == []
     np.testing.assert_allclose(found["losses"], short.losses, rtol=1e-5)

@@ -35,7 +35,7 @@ def test_wrong_results_are_said() -> None:
 
 def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provider_runs.shutil, "which", lambda _: None)
-    for name, said in (("Node", "npm install"), ("browser (Chromium, WASM)", "apt-get install chromium")):
+    for name, said in (("Node", "npm ci"), ("browser (Chromium, WASM)", "apt-get install chromium")):
         line = measured(block_backward(SHAPE), row(name), "auto", 1)
         assert not line["loads"]
         assert said in line["why"]
@@ -56,6 +56,6 @@ def test_a_reason_is_said_once() -> None:
 
 
 def test_what_javascript_says_wrong_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provider_runs, "PACKAGES", provider_runs.ROOT / "nowhere")
-    with pytest.raises(InvalidInputError, match="npm install --ignore-scripts --prefix nowhere"):
+    monkeypatch.setattr(provider_runs, "ROOT", provider_runs.ROOT / "nowhere")
+    with pytest.raises(InvalidInputError, match="npm ci --ignore-scripts"):
         provider_runs.in_node(block_backward(SHAPE).lowered(None, "auto"), {}, 1)

@@ -11,6 +11,7 @@ import onnxruntime as ort
 import pytest
 
 import lstm_lower as ll
+from lstm_lower.runtime.training import page
 from tests.support.bundles import batch, classifier
 from tests.support.command_line import TRAIN, fail, run, succeed
 from tests.support.training_models import recorded_char_lstm
@@ -128,3 +129,40 @@ def test_state_requires_a_form(tmp_path: Path) -> None:
     assert "--state requires inputs, defaults or INPUT=OUTPUT" in fail(
         "lower", tmp_path / "step.onnx", "-o", tmp_path / "x.onnx", "--state", "input"
     )
+
+
+def test_export_of_a_page(tmp_path: Path) -> None:
+    """The page, the package and the bundle; with the npm package onnxruntime-web nothing is taken from elsewhere."""
+    onnx.save(classifier(), tmp_path / "step.onnx")
+    succeed("export", tmp_path / "step.onnx", "--page")
+    site = tmp_path / "step.site"
+    assert {path.name for path in site.iterdir()} == {
+        "bundle", "index.html", "index.js", "page.css", "page.js", "worker.js",
+    }  # fmt: skip
+    assert (site / "bundle" / "training.json").is_file()
+    assert 'data-onnxruntime="https://cdn.jsdelivr.net/npm/onnxruntime-web@' in (site / "index.html").read_text()
+
+    package = tmp_path / "onnxruntime-web" / "dist"
+    package.mkdir(parents=True)
+    for name in ("ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs"):
+        (package / name).write_text(name)
+    options = ("-o", tmp_path / "other", "--page", "--onnxruntime-web", package.parent)
+    assert "requires dist/ort-wasm-simd-threaded.wasm" in fail("export", tmp_path / "step.onnx", *options)
+    assert not (tmp_path / "other").exists()
+    (package / "ort-wasm-simd-threaded.wasm").write_text("wasm")
+    told = json.loads(succeed("export", tmp_path / "step.onnx", *options, "--json"))
+    assert {"bundle/training.json", "index.html", "onnxruntime-web/ort.wasm.min.mjs"} <= set(told["files"])
+    assert {str(path.relative_to(tmp_path / "other")) for path in (tmp_path / "other").rglob("*.*")} == set(
+        told["files"]
+    )
+    assert 'data-onnxruntime="onnxruntime-web/"' in (tmp_path / "other" / "index.html").read_text()
+    assert "--onnxruntime-web requires --page" in fail(
+        "export", tmp_path / "step.onnx", "--onnxruntime-web", package.parent
+    )
+
+
+def test_the_page_takes_the_version_that_is_tested() -> None:
+    root = Path(__file__).parents[2]
+    version = json.loads((root / "package.json").read_text())["devDependencies"]["onnxruntime-web"]
+    assert f"onnxruntime-web@{version}/dist/" in (root / "runtime/javascript/page/index.html").read_text()
+    assert f"onnxruntime-web@{version}/dist/" in page.ELSEWHERE

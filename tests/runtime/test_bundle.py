@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 from pathlib import Path
 
@@ -86,13 +87,25 @@ def test_inputs_have_no_defaults(tmp_path: Path) -> None:
         assert not {tensor.name for tensor in model.graph.initializer} & {value.name for value in model.graph.input}
         assert {entry.domain for entry in model.opset_import} == {""}
     about = json.loads((tmp_path / "training.json").read_text())
-    assert (about["format"], about["version"]) == ("lstm-lower.bundle", 1)
-    assert about["data"] == [{"name": "x", "dtype": "float32", "shape": ["B", 6]},
-                             {"name": "target", "dtype": "int64", "shape": ["B"]}]  # fmt: skip
+    assert (about["format"], about["version"]) == ("lstm-lower.bundle", 2)
+    assert about["data"] == [{"name": "x", "dtype": "float32", "shape": ["B", 6], "sample_axis": 0},
+                             {"name": "target", "dtype": "int64", "shape": ["B"], "sample_axis": 0}]  # fmt: skip
     roles = {pair["input"]: pair["role"] for pair in about["state"]}
     assert roles["w"] == "weight"
     assert roles["mean"] == "slot"
     assert roles["dropout_stream"] == "counter"
+
+
+def test_hashes(tmp_path: Path) -> None:
+    """Of every file, and of the description itself with zeros in place of its own."""
+    ll.export_training(classifier(), tmp_path)
+    text = (tmp_path / "training.json").read_text()
+    about = json.loads(text)
+    assert about["digest"] == hashlib.sha256(text.replace(about["digest"], "0" * 64).encode()).hexdigest()
+    assert set(about["hashes"]) == {path.name for path in tmp_path.glob("*.onnx")}
+    for name, entry in about["hashes"].items():
+        content = (tmp_path / name).read_bytes()
+        assert entry == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
 def test_another_bundle_takes_the_place_of_one(tmp_path: Path) -> None:

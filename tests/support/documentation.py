@@ -36,7 +36,7 @@ SHOWN = ("text", "toml", "json")
 NOT_RUN = {
     "pip install": "changes the environment that the tests run in",
     "apt-get ": "changes the machine that the tests run on",
-    "npm install": "fetches packages; tests/anywhere says where they are missed",
+    "npm ": "fetches or builds packages; tests/anywhere says where they are missed",
     "node ": "needs such packages; tests/anywhere runs the same",
     "g++ ": "needs onnxruntime's headers; tests/anywhere compiles the same program",
     "out/train ": "is that program; tests/anywhere runs it",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -110,11 +110,11 @@ class Layout:
         unknown = [name for name in given if name not in values]
         if unknown:
             raise InvalidInputError(f"sample_axis '{unknown[0]}' must be one of the inputs {sorted(values)}")
-        shared = _shared_symbol(value.shape for value in values.values())
+        axes = sample_axes({name: value.shape for name, value in values.items()}) | given
         self.fields: dict[str, Field] = {}
         for name, value in values.items():
             shape = tuple(value.shape)
-            axis = given.get(name, _axis(shape, shared))
+            axis = axes[name]
             if not -len(shape) <= axis < max(1, len(shape)):
                 raise InvalidInputError(f"sample_axis of '{name}' requires an axis of {signature(value)}, got {axis}")
             self.fields[name] = Field(name, number_dtype(value), shape, axis % max(1, len(shape)), signature(value))
@@ -132,6 +132,12 @@ class Layout:
             if name in batch and np.ndim(batch[name]) > field.axis:
                 return int(np.shape(batch[name])[field.axis])
         return 1
+
+
+def sample_axes(shapes: Mapping[str, Sequence[int | str | None]]) -> dict[str, int]:
+    """The axis of each input along which samples lie, as `Layout` finds it."""
+    shared = _shared_symbol(shapes.values())
+    return {name: _axis(tuple(shape), shared) for name, shape in shapes.items()}
 
 
 def _shared_symbol(shapes: Iterable[Any]) -> str | None:

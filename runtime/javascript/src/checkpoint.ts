@@ -1,0 +1,131 @@
+// Checkpoints: the safetensors files that `lstm-lower train` and `Trainer.save` write in Python, and read.
+import { arrayOf, type Arrays, bytesOf, dtypeBy, KINDS, product } from "./arrays.js";
+import { InvalidInputError } from "./errors.js";
+import { isSealed, seal } from "./sha256.js";
+
+const FORMAT = "lstm_lower.checkpoint.1";
+
+/** What JSON can hold, and numbers that it cannot. */
+export type Notes = Record<string, unknown>;
+
+/** The state of a trainer, and where it is. */
+export interface Checkpoint {
+  readonly arrays: Arrays;
+  readonly steps: number;
+  /** NaN for a step without a learning rate. */
+  readonly learningRate: number;
+  readonly notes: Notes;
+}
+
+// Python's JSON has words for what is no number of JSON's; strings of this beginning stand for them meanwhile.
+const MARK = "\u0000";
+const WORDS = /"(?:[^"\\]|\\.)*"|-?Infinity|NaN/g;
+
+function parsed(text: string): unknown {
+  const marked = text.replace(WORDS, (token) => (token.startsWith('"') ? token : JSON.stringify(MARK + token)));
+  return JSON.parse(marked, (_, value: unknown) =>
+    typeof value === "string" && value.startsWith(MARK) ? Number(value.slice(1)) : value,
+  );
+}
+
+function written(value: unknown): string {
+  const text = JSON.stringify(value, (_, each: unknown) =>
+    typeof each === "number" && !Number.isFinite(each) ? MARK + String(each) : each,
+  );
+  return text.replace(/"\\u0000(-?Infinity|NaN)"/g, "$1");
+}
+
+/** A number as Python reads a float. */
+const float = (value: number): string => (Number.isInteger(value) ? value.toFixed(1) : written(value));
+
+// Behind it stands the hash of the file, in JSON within JSON.
+const BEFORE_HASH = '\\"sha256\\": \\"';
+
+/** The file of a checkpoint. */
+export function encode({ arrays, steps, learningRate, notes }: Checkpoint): Uint8Array {
+  // What Python compares with its own, and warns of.
+  const arithmetic = written({ providers: "onnxruntime in JavaScript" });
+  const held = `{"steps": ${steps}, "learning_rate": ${float(learningRate)}, "notes": ${written(notes)}, "arithmetic": ${arithmetic}, "sha256": "${"0".repeat(64)}"}`;
+  const entries = Object.entries(arrays).sort(([a, x], [b, y]) => {
+    const [wide, narrow] = [KINDS[y.dtype].Numbers.BYTES_PER_ELEMENT, KINDS[x.dtype].Numbers.BYTES_PER_ELEMENT];
+    return wide - narrow || (a < b ? -1 : 1);
+  });
+  let end = 0;
+  const header: Record<string, unknown> = { __metadata__: { [FORMAT]: held } };
+  for (const [name, { dtype, shape, data }] of entries)
+    header[name] = { dtype: KINDS[dtype].safetensors, shape, data_offsets: [end, (end += data.byteLength)] };
+  const text = new TextEncoder().encode(JSON.stringify(header));
+  const length = Math.ceil(text.length / 8) * 8;
+  const bytes = new Uint8Array(8 + length + end);
+  new DataView(bytes.buffer).setBigUint64(0, BigInt(length), true);
+  bytes.fill(0x20, 8, 8 + length);
+  bytes.set(text, 8);
+  let place = 8 + length;
+  for (const [, array] of entries) {
+    bytes.set(bytesOf(array), place);
+    place += array.data.byteLength;
+  }
+  return seal(bytes, BEFORE_HASH, 8 + length);
+}
+
+/**
+ * Reads the file of a checkpoint.
+ *
+ * @param what what the file is called, for messages.
+ * @throws InvalidInputError it is no checkpoint, or damaged.
+ */
+export function decode(bytes: Uint8Array, what: string): Checkpoint {
+  const damaged = (reason: string): InvalidInputError =>
+    new InvalidInputError(`${what}: a complete checkpoint is required, got a damaged one (${reason})`);
+  const length = bytes.length < 8 ? NaN : Number(new DataView(bytes.buffer, bytes.byteOffset).getBigUint64(0, true));
+  if (!(8 + length <= bytes.length)) throw damaged("its header is cut");
+  let header: Record<string, { dtype: string; shape: number[]; data_offsets: [number, number] }>;
+  let metadata: Record<string, string>;
+  let held: Record<string, unknown>;
+  const arrays = Object.create(null) as Arrays;
+  try {
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes.subarray(8, 8 + length));
+    const { __metadata__ = {}, ...rest } = parsed(text) as typeof header & { __metadata__?: Record<string, string> };
+    [metadata, header] = [__metadata__, rest];
+    let end = 0;
+    for (const [
+      name,
+      {
+        dtype,
+        shape,
+        data_offsets: [first, last],
+      },
+    ] of Object.entries(header)) {
+      const own = dtypeBy("safetensors", dtype);
+      if (own === undefined) throw new TypeError(`'${name}' is of ${dtype}`);
+      const size = product(shape) * KINDS[own].Numbers.BYTES_PER_ELEMENT;
+      if (last - first !== size || !(first >= 0) || last > bytes.length - 8 - length)
+        throw new RangeError(`'${name}' is cut`);
+      arrays[name] = arrayOf(own, shape, bytes.subarray(8 + length + first, 8 + length + last));
+      end += size;
+    }
+    if (end !== bytes.length - 8 - length) throw new RangeError(`it has ${bytes.length - 8 - length} bytes of ${end}`);
+    held = FORMAT in metadata ? (parsed(metadata[FORMAT]) as Record<string, unknown>) : {};
+  } catch (error) {
+    throw damaged((error as Error).message);
+  }
+  if (!(FORMAT in metadata))
+    throw new InvalidInputError(
+      `${what}: a checkpoint of a trainer is required, got one with [${Object.keys(metadata)
+        .sort()
+        .map((key) => `'${key}'`)
+        .join(", ")}]`,
+    );
+  const { steps, learning_rate: learningRate, notes, sha256 } = held;
+  if (typeof sha256 === "string" && !isSealed(bytes, BEFORE_HASH, sha256, 8 + length))
+    throw damaged("its hash is another one");
+  if (
+    !Number.isSafeInteger(steps) ||
+    (steps as number) < 0 ||
+    typeof learningRate !== "number" ||
+    typeof notes !== "object" ||
+    notes === null
+  )
+    throw damaged("its notes lack steps, a learning rate or notes of a run");
+  return { arrays, steps: steps as number, learningRate, notes: notes as Notes };
+}

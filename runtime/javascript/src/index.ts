@@ -1,0 +1,121 @@
+// Trains bundles of lstm-lower in Node and in browsers:
+//     const trainer = await load("bundle");
+//     await trainer.fit({ x, target }, { epochs: 5 });
+import { readBundle, type Source } from "./bundle.js";
+import { LocalEngine, type Ort } from "./engine.js";
+import { got, InvalidInputError, whole } from "./errors.js";
+import { isNode } from "./places.js";
+import { RemoteEngine } from "./remote.js";
+import { type OnNaN, Trainer } from "./trainer.js";
+
+export {
+  type ArrayLike,
+  argmax,
+  type Arrays,
+  arrayOf,
+  astype,
+  type Dtype,
+  type NDArray,
+  type Nested,
+  take,
+  type TensorLike,
+} from "./arrays.js";
+export type { FilesByName, Source } from "./bundle.js";
+export type { Checkpoint, Notes } from "./checkpoint.js";
+export type { Batch, Data } from "./data.js";
+export type * from "./description.js";
+export { InvalidInputError, InvalidModelError, LstmLowerError, NotFiniteError, shown } from "./errors.js";
+export type { Callback, Fit, FitOptions, History, Logs } from "./fit.js";
+export { readNpy, readNpz } from "./npz.js";
+export { inFile, inHandle, inIndexedDB, inOPFS, type Place } from "./places.js";
+export { average, type BatchOptions, equal, type Kept, type OnNaN, type StepResult, Trainer } from "./trainer.js";
+
+/** How a bundle is opened. */
+export interface LoadOptions {
+  /**
+   * onnxruntime: its module, or in a page the address of one, such as that of `ort.wasm.min.mjs`. Without it
+   * `onnxruntime-node` is imported in Node, and `onnxruntime-web` elsewhere. A worker takes no module.
+   */
+  readonly onnxruntime?: Ort | string | URL;
+  /** Whether the models run in a worker; in a page they do. */
+  readonly worker?: boolean | Worker;
+  /** Execution providers, such as `["webgpu"]`. */
+  readonly providers?: readonly string[];
+  /** Threads that compute: in a browser 1, since two are slower for models of a few hundred units. */
+  readonly threads?: number;
+  readonly learningRate?: number;
+  readonly onNaN?: OnNaN;
+}
+
+/**
+ * Opens a bundle: checks its files, and makes a trainer whose state is the bundle's first one.
+ *
+ * @param source the address or the path of its folder, or its files.
+ * @throws InvalidModelError a file is missing, damaged, or of another version or bundle.
+ * @throws InvalidInputError an option does not fit.
+ */
+export async function load(source: Source, options: LoadOptions = {}): Promise<Trainer> {
+  const { providers, learningRate, onNaN } = options;
+  const threads = options.threads ?? (isNode() ? undefined : 1);
+  if (threads !== undefined) whole("threads", threads);
+  const { about, contents } = await readBundle(source);
+  for (const file of ["init", "train"] as const)
+    if (about.files[file] === undefined)
+      throw new InvalidInputError(
+        `a bundle that trains requires ${file}.onnx, got one of [${Object.keys(about.files).join(", ")}]`,
+      );
+  const held = { ...(providers === undefined ? {} : { providers }), ...(threads === undefined ? {} : { threads }) };
+  const worker = isInWorker(options) ? workerOf(options) : undefined;
+  const engine =
+    worker === undefined
+      ? await LocalEngine.open(await onnxruntimeOf(options), about, contents, held)
+      : await RemoteEngine.open(worker, {
+          onnxruntime: addressOf(options.onnxruntime),
+          about,
+          contents,
+          options: held,
+        });
+  try {
+    const trainer = await Trainer.of(about, engine);
+    if (learningRate !== undefined) trainer.learningRate = learningRate;
+    if (onNaN !== undefined) trainer.onNaN = onNaN;
+    return trainer;
+  } catch (error) {
+    await engine.close();
+    throw error;
+  }
+}
+
+const isInWorker = ({ worker, onnxruntime }: LoadOptions): boolean =>
+  worker !== false &&
+  (worker !== undefined ||
+    (typeof document !== "undefined" &&
+      typeof Worker !== "undefined" &&
+      (onnxruntime === undefined || addressOf(onnxruntime) !== undefined)));
+
+const workerOf = ({ worker }: LoadOptions): Worker =>
+  typeof worker === "object" ? worker : new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
+
+function addressOf(onnxruntime: unknown): string | undefined {
+  if (onnxruntime === undefined) return undefined;
+  if (typeof onnxruntime === "string" || onnxruntime instanceof URL)
+    return new URL(onnxruntime, typeof location === "undefined" ? undefined : location.href).href;
+  return undefined;
+}
+
+async function onnxruntimeOf({ onnxruntime }: LoadOptions): Promise<Ort> {
+  const address = addressOf(onnxruntime);
+  if (address !== undefined) return (await import(/* webpackIgnore: true */ /* @vite-ignore */ address)) as Ort;
+  if (typeof onnxruntime === "object") {
+    if (!("InferenceSession" in onnxruntime))
+      throw new InvalidInputError(
+        `onnxruntime requires the module onnxruntime-node or onnxruntime-web, got ${got(onnxruntime)}`,
+      );
+    return onnxruntime;
+  }
+  if (!isNode()) return import("onnxruntime-web");
+  // From 1.32 on, onnxruntime for Linux reports to its maker otherwise.
+  process.env.ORT_DISABLE_TELEMETRY ??= "1";
+  const module = (await import("onnxruntime-node")) as Ort & { default?: Ort };
+  return module.default ?? module;
+}

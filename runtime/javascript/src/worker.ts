@@ -1,0 +1,33 @@
+// The worker: onnxruntime-web, a bundle's models and their state.
+import { LocalEngine, type Ort } from "./engine.js";
+import { sent } from "./errors.js";
+import type { Answer, Opening, Question } from "./remote.js";
+
+let engine: LocalEngine | undefined;
+
+async function answered({ method, values }: Question): Promise<unknown> {
+  if (method !== "open") {
+    const open = engine!;
+    return (open[method] as (...given: readonly unknown[]) => Promise<unknown>).apply(open, [...values]);
+  }
+  const { onnxruntime, about, contents, options } = values[0] as Opening;
+  const ort = (await (onnxruntime === undefined
+    ? import("onnxruntime-web")
+    : import(/* webpackIgnore: true */ /* @vite-ignore */ onnxruntime))) as Ort;
+  engine = await LocalEngine.open(ort, about, contents, options);
+  return undefined;
+}
+
+self.onmessage = ({ data }: MessageEvent<Question>) => {
+  const answer = (rest: { value: unknown } | { error: ReturnType<typeof sent> }): void => {
+    (self as unknown as Worker).postMessage({ number: data.number, ...rest } satisfies Answer);
+  };
+  answered(data).then(
+    (value) => {
+      answer({ value });
+    },
+    (error: unknown) => {
+      answer({ error: sent(error) });
+    },
+  );
+};

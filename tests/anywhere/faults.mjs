@@ -1,0 +1,134 @@
+// node faults.mjs BUNDLE FOLDER: does sixty things wrong to the package, and prints what it says of each as JSON.
+import { copyFile, mkdir, readdir, readFile, writeFile } from "node:fs/promises";
+import { average, load } from "../../runtime/javascript/dist/index.js";
+
+const [bundle, folder] = process.argv.slice(2);
+const trainer = await load(bundle);
+const x = { dtype: "float32", shape: [4, 6], data: Float32Array.from({ length: 24 }, (_, place) => Math.sin(place)) };
+const target = [0, 1, 2, 1];
+const labels = (...each) => ({ x, target: each });
+const [state, weights] = [await trainer.state(), await trainer.weights()];
+const first = Object.keys(state)[0];
+const without = (values) => Object.fromEntries(Object.entries(values).slice(1));
+const checkpoint = await trainer.checkpoint();
+const files = Object.fromEntries(await Promise.all((await readdir(bundle)).map(async (name) => [name, await readFile(`${bundle}/${name}`)])));
+const about = JSON.parse(files["training.json"]);
+const described = (change) => ({ ...files, "training.json": new TextEncoder().encode(JSON.stringify({ ...about, ...change })) });
+const flipped = (bytes, place) => bytes.map((byte, at) => (at === place ? byte ^ 1 : byte));
+function* once() {
+  yield { x, target };
+}
+const run = `${folder}/run.safetensors`;
+await trainer.fit({ x, target }, { batchSize: 2, checkpoint: run });
+await trainer.setState(state);
+await writeFile(`${folder}/notes.txt`, "what is no checkpoint");
+await mkdir(`${folder}/less`);
+for (const name of ["training.json", "init.onnx"]) await copyFile(`${bundle}/${name}`, `${folder}/less/${name}`);
+
+const FAULTS = {
+  "no target": () => trainer.step({ x }),
+  "no feeds": () => trainer.step({}),
+  "feeds in a list": () => trainer.step([x]),
+  "feeds that are nothing": () => trainer.step(null),
+  "unknown feed": () => trainer.step({ x, target, y: 1 }),
+  "float64 for float32": () => trainer.step({ x: { ...x, dtype: "float64", data: Float64Array.from(x.data) }, target }),
+  "float32 for int64": () => trainer.step({ x, target: Float32Array.from(target) }),
+  "int32 for int64": () => trainer.step({ x, target: Int32Array.from(target) }),
+  "fractions for int64": () => trainer.step({ x, target: [0.5, 1, 2, 1] }),
+  "rank": () => trainer.step({ x: x.data, target }),
+  "size": () => trainer.step({ x: { ...x, shape: [6, 4] }, target: [0, 1, 2, 1, 0, 1] }),
+  "numbers of a shape": () => trainer.step({ x: { ...x, shape: [4, 5] }, target }),
+  "dtype of another array": () => trainer.step({ x: { ...x, dtype: "float64" }, target }),
+  "unknown dtype": () => trainer.step({ x: { ...x, dtype: "complex64" }, target }),
+  "lists of different lengths": () => trainer.step({ x: [[1, 2], [3]], target }),
+  "text": () => trainer.step({ x: "1, 2", target }),
+  "fewer labels": () => trainer.step(labels(0, 1, 2)),
+  "one label": () => trainer.step(labels(1)),
+  "label beyond": () => trainer.step(labels(0, 1, 2, 3)),
+  "label below": () => trainer.step(labels(0, 1, 2, -1)),
+  "no samples": () => trainer.step({ x: { ...x, shape: [0, 6], data: new Float32Array() }, target: new BigInt64Array() }),
+  "loss that is no number": () => trainer.step({ x: { ...x, data: x.data.map(() => NaN) }, target }),
+  "unknown output": () => trainer.step({ x, target }, ["accuracy"]),
+  "outputs in a text": () => trainer.step({ x, target }, "loss"),
+  "rate in a text": () => (trainer.learningRate = "0.1"),
+  "infinite rate": () => (trainer.learningRate = Infinity),
+  "rate among feeds": () => trainer.step({ x, target, learning_rate: NaN }),
+  "on nan": () => (trainer.onNaN = "go on"),
+  "no epochs": () => trainer.fit({ x, target }, { epochs: 0 }),
+  "half an epoch": () => trainer.fit({ x, target }, { epochs: 1.5 }),
+  "no batch size": () => trainer.fit({ x, target }, { batchSize: 0 }),
+  "negative seed": () => trainer.fit({ x, target }, { seed: -1 }),
+  "no patience": () => trainer.fit({ x, target }, { patience: 0 }),
+  "callback": () => trainer.fit({ x, target }, { callbacks: [() => undefined] }),
+  "data without target": () => trainer.fit({ x }),
+  "data of different lengths": () => trainer.fit({ x, target: [0, 1, 2] }),
+  "data of another dtype": () => trainer.fit({ x, target: Int32Array.from(target) }),
+  "data of another rank": () => trainer.fit({ x: x.data, target }),
+  "data of another size": () => trainer.fit({ x: { ...x, shape: [4, 3, 2] }, target }),
+  "no data": () => trainer.fit({ x: { ...x, shape: [0, 6], data: new Float32Array() }, target: new BigInt64Array() }),
+  "data in a text": () => trainer.fit("digits.npz"),
+  "generator for two epochs": () => trainer.fit(once(), { epochs: 2 }),
+  "function without batches": () => trainer.fit(() => undefined),
+  "batches that are none": () => trainer.fit(() => []),
+  "batch that is none": () => trainer.fit([{ x }]),
+  "validation without target": () => trainer.fit({ x, target }, { validation: { x } }),
+  "evaluation without target": () => trainer.evaluate({ x }),
+  "prediction of another size": () => trainer.predict({ x: { ...x, shape: [8, 3] } }),
+  "state lacks a value": () => trainer.setState(without(state)),
+  "state has one more": () => trainer.setState({ ...state, more: 1 }),
+  "state of another shape": () => trainer.setState({ ...state, [first]: { ...state[first], shape: [...state[first].shape].reverse() } }),
+  "state of another dtype": () => trainer.setState({ ...state, [first]: { dtype: "float64", shape: state[first].shape, data: Float64Array.from(state[first].data) } }),
+  "weights lack one": () => trainer.setWeights(without(weights)),
+  "weights have one more": () => trainer.setWeights({ ...weights, more: 1 }),
+  "average of nothing": () => average([]),
+  "average without a count": () => average([weights, weights], [1]),
+  "average of two models": () => average([weights, without(weights)]),
+  "no checkpoint": () => trainer.resume(`${folder}/none.safetensors`),
+  "another file": () => trainer.resume(`${folder}/notes.txt`),
+  "cut checkpoint": () => trainer.resume(checkpoint.subarray(0, checkpoint.length - 8)),
+  "changed checkpoint": () => trainer.resume(flipped(checkpoint, checkpoint.length - 5)),
+  "changed steps": () => trainer.resume(flipped(checkpoint, new TextDecoder("latin1").decode(checkpoint).indexOf('steps\\": ') + 9)),
+  "place that is none": () => trainer.save(3),
+  "run with another batch size": () => trainer.fit({ x, target }, { batchSize: 4, checkpoint: run }),
+  "run on other data": () => trainer.fit({ x: { ...x, shape: [2, 6], data: x.data.slice(12) }, target: [0, 1] }, { batchSize: 2, checkpoint: run }),
+  "checkpoint of no run": async () => {
+    await trainer.save(`${folder}/state.safetensors`);
+    await trainer.fit({ x, target }, { checkpoint: `${folder}/state.safetensors` });
+  },
+  "no bundle": () => load(`${folder}/nowhere`),
+  "nothing": () => load(undefined),
+  "bundle without a file": () => load(`${folder}/less`),
+  "files without one": () => load({ "training.json": files["training.json"] }),
+  "other JSON": () => load({ ...files, "training.json": new TextEncoder().encode("[1]") }),
+  "cut JSON": () => load({ ...files, "training.json": files["training.json"].subarray(0, 300) }),
+  "later version": () => load(described({ version: 3 })),
+  "changed description": () => load(described({ loss: "logits" })),
+  "file of another bundle": () => load({ ...files, "train.onnx": files["eval.onnx"] }),
+  "cut file": () => load({ ...files, "init.onnx": files["init.onnx"].subarray(0, 1000) }),
+  "threads": () => load(bundle, { threads: 0 }),
+  "onnxruntime": () => load(bundle, { onnxruntime: {} }),
+};
+
+const told = {};
+for (const [name, fault] of Object.entries(FAULTS))
+  try {
+    await fault();
+    told[name] = null;
+  } catch (error) {
+    told[name] = [error.name, error.message];
+  }
+const after = await trainer.state();
+const same = Object.keys(state).every((name) => String(state[name].data) === String(after[name].data));
+
+// Bits of each file, spread over it: some of what they change is text, some numbers, some structure.
+const accepted = [];
+for (const [name, bytes] of Object.entries(files))
+  for (let number = 0; number < 8; number++) {
+    const place = Math.floor(((number + 0.5) / 8) * bytes.length);
+    const changed = { ...files, [name]: bytes.map((byte, at) => (at === place ? byte ^ (1 << number) : byte)) };
+    await load(changed).then(
+      () => accepted.push([name, place, number]),
+      (error) => error.name === "InvalidModelError" || accepted.push([name, place, error.message]),
+    );
+  }
+console.log(JSON.stringify({ told, same, accepted }));

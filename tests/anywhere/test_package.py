@@ -1,0 +1,196 @@
+"""The package for JavaScript in Node: what is wrong is told in Python's words, and checkpoints go both ways."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lstm_lower as ll
+from lstm_lower.errors import LstmLowerError
+from lstm_lower.runtime.training import checkpoint
+from tests.anywhere.support import node
+from tests.support import bundles
+
+HERE = Path(__file__).parent
+
+
+def _node(*words: object, folder: Path) -> Any:
+    command = [node(), *map(str, words)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("faults")
+    ll.export_training(bundles.classifier(), folder / "bundle")
+    return _node(HERE / "faults.mjs", folder / "bundle", folder, folder=folder)
+
+
+def test_every_fault_is_told(faults: Any) -> None:
+    assert len(faults["told"]) >= 60
+    kinds = {"InvalidInputError", "InvalidModelError", "NotFiniteError"}
+    assert {name: told for name, told in faults["told"].items() if told is None or told[0] not in kinds} == {}
+    assert all(" requires " in message or " require" in message or "must be" in message or "failed" in message
+               for _, message in faults["told"].values())  # fmt: skip
+    assert faults["same"], "a fault has changed the state"
+
+
+def test_a_flipped_bit_is_refused_in_every_file(faults: Any) -> None:
+    assert faults["accepted"] == []
+
+
+X = np.sin(np.arange(24)).astype(np.float32).reshape(4, 6)
+TARGET = np.array([0, 1, 2, 1])
+
+
+def _step(**feeds: Any) -> Callable[[ll.Trainer], Any]:
+    return lambda trainer: trainer.step(feeds)
+
+
+def _fit(**options: Any) -> Callable[[ll.Trainer], Any]:
+    return lambda trainer: trainer.fit({"x": X, "target": TARGET}, **options)
+
+
+def _data(**data: Any) -> Callable[[ll.Trainer], Any]:
+    return lambda trainer: trainer.fit(data)
+
+
+def _rate(value: Any) -> Callable[[ll.Trainer], Any]:
+    return lambda trainer: setattr(trainer, "learning_rate", value)
+
+
+def _state(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[ll.Trainer], Any]:
+    return lambda trainer: trainer.put_state(change(trainer.state_dict()))
+
+
+SAME_WORDS: dict[str, Callable[[ll.Trainer], Any]] = {
+    "no target": _step(x=X),
+    "no feeds": _step(),
+    "unknown feed": _step(x=X, target=TARGET, y=1),
+    "float64 for float32": _step(x=X.astype(np.float64), target=TARGET),
+    "float32 for int64": _step(x=X, target=TARGET.astype(np.float32)),
+    "int32 for int64": _step(x=X, target=TARGET.astype(np.int32)),
+    "fractions for int64": _step(x=X, target=[0.5, 1, 2, 1]),
+    "rank": _step(x=X.reshape(-1), target=TARGET),
+    "size": _step(x=X.reshape(6, 4), target=np.array([0, 1, 2, 1, 0, 1])),
+    "fewer labels": _step(x=X, target=TARGET[:3]),
+    "one label": _step(x=X, target=TARGET[:1]),
+    "rate in a text": _rate("ten"),
+    "infinite rate": _rate(np.inf),
+    "rate among feeds": _step(x=X, target=TARGET, learning_rate=np.nan),
+    "no epochs": _fit(epochs=0),
+    "half an epoch": _fit(epochs=1.5),
+    "no batch size": _fit(batch_size=0),
+    "negative seed": _fit(seed=-1),
+    "data without target": _data(x=X),
+    "data of different lengths": _data(x=X, target=TARGET[:3]),
+    "data of another rank": _data(x=X.reshape(-1), target=TARGET),
+    "data of another size": _data(x=X.reshape(4, 3, 2), target=TARGET),
+    "no data": _data(x=X[:0], target=TARGET[:0]),
+    "state lacks a value": _state(lambda state: dict([*state.items()][1:])),
+    "state has one more": _state(lambda state: {**state, "more": 1}),
+    "state of another dtype": _state(lambda state: {**state, "w": state["w"].astype(np.float64)}),
+    "state of another shape": _state(lambda state: {**state, "w": state["w"].reshape(8, 6)}),
+}
+# What only differs in the names of the two languages.
+TRANSLATED = {"'ten'": "'0.1'"}
+
+
+def test_the_words_are_those_of_python(faults: Any) -> None:
+    different = {}
+    for name, fault in SAME_WORDS.items():
+        with pytest.raises(LstmLowerError) as caught:
+            fault(ll.Trainer(bundles.classifier()))
+        expected = [type(caught.value).__name__, str(caught.value)]
+        for own, theirs in TRANSLATED.items():
+            expected[1] = expected[1].replace(own, theirs)
+        if faults["told"][name] != expected:
+            different[name] = (faults["told"][name], expected)
+    assert different == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "start", "end"),
+    [
+        ("loss that is no number", "NotFiniteError", "step 3: the loss must be finite, got nan; the state is as", ""),
+        ("label beyond", "InvalidInputError", "onnxruntime failed on these feeds", "below zero is told as 2147483647"),
+        ("label below", "InvalidInputError", "onnxruntime failed on these feeds", "below zero is told as 2147483647"),
+        ("file of another bundle", "InvalidModelError", "train.onnx requires the ", "export it again"),
+        ("later version", "InvalidModelError", "a bundle of version 1 or 2 is required, got 3", "may read it"),
+        ("changed description", "InvalidModelError", "training.json requires the hash", "export it again"),
+    ],
+)  # fmt: skip
+def test_what_is_told(faults: Any, name: str, kind: str, start: str, end: str) -> None:
+    told, message = faults["told"][name]
+    assert told == kind
+    assert message.startswith(start)
+    assert message.endswith(end)
+
+
+def _arrays(count: int) -> dict[str, Any]:
+    random = np.random.default_rng(3)
+    return {"x": random.standard_normal((count, 6), np.float32), "target": random.integers(0, 3, count)}
+
+
+def _shuffled_runs_equal(there: list[dict[str, float]], here: list[dict[str, float]]) -> None:
+    assert [sorted(logs) for logs in there] == [sorted(logs) for logs in here]
+    for logs, own in zip(there, here, strict=True):
+        np.testing.assert_allclose([logs[name] for name in sorted(own)], [own[name] for name in sorted(own)], rtol=1e-5)
+
+
+def test_checkpoints_go_both_ways(tmp_path: Path) -> None:
+    """State bit for bit; a run in a folder of `lstm-lower train` goes on in Node, and that in Python again."""
+    arrays = _arrays(50)
+    np.savez(tmp_path / "data.npz", **arrays)
+    ll.export_training(bundles.classifier(), tmp_path / "bundle")
+    trainer = ll.Trainer(bundles.classifier(), learning_rate=0.5)
+    for step in range(3):
+        trainer.step(bundles.batch(step))
+    trainer.save(tmp_path / "python.safetensors", {"best": [0.1, 3], "worst": float("inf"), "name": "NaN"})
+
+    options: dict[str, Any] = {"epochs": 3, "batch_size": 8, "seed": 7, "validation": arrays}
+    whole = ll.Trainer(bundles.classifier()).fit(arrays, **options)
+    ll.Trainer(bundles.classifier()).fit(arrays, **{**options, "epochs": 1}, folder=tmp_path / "run")
+    shutil.copy(tmp_path / "run" / "checkpoint.safetensors", tmp_path / "run.safetensors")
+    words = {
+        "bundle": "bundle", "data": "data.npz", "python": "python.safetensors", "node": "node.safetensors",
+        "run": "run.safetensors", "batchSize": 8,
+    }  # fmt: skip
+    told = _node(HERE / "resume.mjs", json.dumps(words), folder=tmp_path)
+
+    assert (told["steps"], told["rate"]) == (3, 0.5)
+    assert told["notes"] == {"best": [0.1, 3], "worst": None, "name": "NaN"}
+    assert told["halves"], "ten steps with a rest differ from ten at once"
+    (before, notes), (after, kept) = (checkpoint.read(tmp_path / f"{by}.safetensors") for by in ("python", "node"))
+    assert {name: array.tobytes() for name, array in before.items()} == {
+        name: array.tobytes() for name, array in after.items()
+    }
+    assert all(kept[name] == notes[name] for name in ("steps", "learning_rate", "notes"))
+    again = ll.Trainer(bundles.classifier())
+    with pytest.warns(match=r"requires the same providers \(onnxruntime in JavaScript then"):
+        assert again.resume(tmp_path / "node.safetensors")["worst"] == float("inf")
+    assert {name: array.tobytes() for name, array in again.state_dict().items()} == {
+        name: array.tobytes() for name, array in before.items()
+    }
+
+    _shuffled_runs_equal(told["epochs"], whole.epochs)
+    _shuffled_runs_equal(told["onwards"], whole.epochs)
+    # What Node has written takes the place of the run's own checkpoint, and two more epochs follow.
+    shutil.copy(tmp_path / "run.safetensors", tmp_path / "run" / "checkpoint.safetensors")
+    longer = {**options, "epochs": 5}
+    expected = ll.Trainer(bundles.classifier()).fit(arrays, **longer)
+    with pytest.warns(match="goes on in numbers that may differ"):
+        last = ll.Trainer(bundles.classifier()).fit(arrays, **longer, folder=tmp_path / "run")
+    _shuffled_runs_equal(last.epochs, expected.epochs)
+    assert last.best is not None
+    assert expected.best is not None
+    assert last.best.epoch == expected.best.epoch
