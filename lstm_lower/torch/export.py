@@ -30,7 +30,7 @@ from lstm_lower.passes.targets.target import Lack
 from lstm_lower.passes.widening import WideningPass
 from lstm_lower.runtime.kernels import lacking, only_processor
 from lstm_lower.runtime.session import Session
-from lstm_lower.torch import aten, recurrent
+from lstm_lower.torch import recurrent
 from lstm_lower.torch.aten.recurrent import unchecked_packs
 from lstm_lower.torch.aten.translate import translate as translate_program
 from lstm_lower.torch.attention import dropout_in_attention
@@ -48,7 +48,7 @@ from lstm_lower.torch.interface import Operands, Step, attributes_kept
 from lstm_lower.torch.lookups import looked_up_once
 from lstm_lower.torch.loss_functions import all_classes_scored
 from lstm_lower.torch.naming import changed, first_names, name_dimensions, not_constant, rename
-from lstm_lower.torch.nodes import translate
+from lstm_lower.torch.nodes import ATEN, translate
 from lstm_lower.torch.operators import Interception, unchecked_distributions
 from lstm_lower.torch.own_gradients import own_gradients_traced, results_alone
 from lstm_lower.torch.real_sizes import read_wide
@@ -276,7 +276,7 @@ def write(traced: Traced) -> Exported:
         UnsupportedOpError: PyTorch cannot write it.
     """
     step, program, names = traced.step, traced.program, traced.names
-    if aten.CHOSEN:
+    if ATEN:
         return _translated(traced)
     with _quiet(), looked_up_once(), logarithms_allowed(), torch.no_grad():
         try:
@@ -407,7 +407,7 @@ def _captured(
         return program, interception.known.read
 
     program, read = open_numbers(captured)
-    if aten.CHOSEN:
+    if ATEN:
         return program, read
     mark_front_indices(program)
     round_down(program)
@@ -435,7 +435,7 @@ def _tracing(module: nn.Module) -> Iterator[None]:
         cumulative_averages(),
         eagerly(),
         any_length(),
-        contextlib.nullcontext() if aten.CHOSEN else dropout_in_attention(),
+        contextlib.nullcontext() if ATEN else dropout_in_attention(),
         batches_first(),
     ):
         yield

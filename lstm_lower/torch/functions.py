@@ -15,13 +15,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lstm_lower.torch.nodes import DOMAIN
+from lstm_lower.torch.nodes import ATEN, DOMAIN
 
 
 def node(
     name: str, inputs: Sequence[Tensor | None], attributes: dict[str, Any], outputs: Sequence[tuple[Tensor, Any]]
 ) -> list[Tensor]:
     """A node of any domain in a trace, `<domain>::<op>`; each output has another tensor's dtype, and a shape."""
+    if ATEN:
+        likes, shapes = [like for like, _ in outputs], [list(shape) for _, shape in outputs]
+        made: list[Tensor] = torch.ops.lstm_lower.opaque(
+            list(inputs), name, [*attributes], [*attributes.values()], likes, shapes
+        )
+        return made
     return list(
         torch.onnx.ops.symbolic_multi_out(
             name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +11,10 @@ import onnx_ir as ir
 from lstm_lower.graph.builder import Builder, Expr, Workspace, replace
 
 DOMAIN = "lstm_lower.torch"
+
+# Whether `from_torch` goes by translations of ours (`aten`), for all of a process; the default while not all goes so is
+# PyTorch's exporter.
+ATEN = os.environ.get("LSTM_LOWER_ATEN") == "1"
 
 
 class Traced:

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.replacement import replaced
-from lstm_lower.torch import aten, control_flow
+from lstm_lower.torch import control_flow
 from lstm_lower.torch.aten.tracing import TRACED
 from lstm_lower.torch.attention import ATTENTION
 from lstm_lower.torch.checks import CHECKS
@@ -31,7 +31,7 @@ from lstm_lower.torch.interface import Step
 from lstm_lower.torch.known import Held, KnownValues
 from lstm_lower.torch.linear_algebra import LINEAR_ALGEBRA
 from lstm_lower.torch.loss_functions import LOSSES
-from lstm_lower.torch.nodes import DOMAIN
+from lstm_lower.torch.nodes import ATEN, DOMAIN
 from lstm_lower.torch.orders import ORDERS
 from lstm_lower.torch.parts import PARTS
 from lstm_lower.torch.pools import POOLS
@@ -150,13 +150,15 @@ class Interception(TorchFunctionMode):
             Tensor.requires_grad.__get__: self._requires_grad,  # type: ignore[attr-defined]
             **control_flow.handlers(self),
             **CHECKS,
-            **(TRACED if aten.CHOSEN else {key: value for table in tables for key, value in table.items()}),
+            **(TRACED if ATEN else {key: value for table in tables for key, value in table.items()}),
         }
         for function in (Tensor.detach, torch.detach, Tensor.data.__get__):  # type: ignore[attr-defined]
             self._handlers[function] = self._detached
         self._handlers[Tensor.data.__set__] = self._set  # type: ignore[attr-defined]
-        for kind in () if aten.CHOSEN else ("lstm", "gru", "rnn_tanh", "rnn_relu"):
+        for kind in () if ATEN else ("lstm", "gru", "rnn_tanh", "rnn_relu"):
             self._handlers[getattr(variants, kind)] = self._layer(kind)
+        if ATEN:
+            self._handlers |= TRACED
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -189,11 +191,11 @@ class Interception(TorchFunctionMode):
         return input.requires_grad or id(input) in self._varying
 
     def _traced(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        if aten.CHOSEN:
+        if ATEN:
             pass
         elif func in _ARITHMETIC:
             args = _exact(args)
-        if func in _KNOWN_NUMBERS and not aten.CHOSEN:
+        if func in _KNOWN_NUMBERS and not ATEN:
             args = _of_sizes(args)
         if not torch.is_grad_enabled():
             return self._without_gradient(func, args, kwargs)
@@ -202,7 +204,7 @@ class Interception(TorchFunctionMode):
 
     def _result(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         handler = self._handlers.get(func)
-        if not aten.CHOSEN and func in OF_COMPLEX and has_complex((args, kwargs)):
+        if not ATEN and func in OF_COMPLEX and has_complex((args, kwargs)):
             handler = OF_COMPLEX[func]
         if handler is not None:
             ours, named = as_declared(handler, args, kwargs)
@@ -317,7 +319,7 @@ class Interception(TorchFunctionMode):
         """The first of the batch sizes is the number of sequences, of which layers make their first states."""
         if id(x) in self._lengths and isinstance(index, int) and index == 0:
             return self._lengths[id(x)][1].shape[0]
-        if aten.CHOSEN:
+        if ATEN:
             return NotImplemented
         exported = exported_index(x, index)
         return NotImplemented if exported is index else x[exported]

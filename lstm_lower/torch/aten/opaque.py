@@ -1,4 +1,4 @@
-"""Nodes that stand in a trace for what PyTorch has no operator for, `torch.onnx.ops.symbolic_multi_out`."""
+"""Nodes that stand in a trace for what is no operator of PyTorch's: marks, and gradients within a model."""
 
 from __future__ import annotations
 
@@ -6,71 +6,36 @@ from collections.abc import Sequence
 from typing import Any
 
 import onnx_ir as ir
-import torch
-from torch.onnx.ops import _symbolic_impl as symbolic
 
-from lstm_lower.graph.builder import Builder, Expr
+from lstm_lower.graph.builder import Expr, detached
 from lstm_lower.torch.aten.registry import Call, translates
+from lstm_lower.torch.aten.tracing import OPAQUE
 from lstm_lower.torch.nodes import DOMAIN
-from lstm_lower.torch.recurrent import FORMULAS
 
 
-class _Opaque:
-    """A node as formulas see it: operands and attributes.
-
-    Attributes:
-        b: emits the formula.
-        operands: expressions; `None` for one that is left out.
-    """
-
-    def __init__(self, b: Builder, operands: Sequence[Expr | None], attributes: dict[str, Any]) -> None:
-        self.b = b
-        self.operands = list(operands)
-        self._attributes = attributes
-
-    def operand(self, index: int) -> Expr:
-        """An operand that is never left out."""
-        found = self.operands[index]
-        assert found is not None
-        return found
-
-    def attribute(self, name: str) -> Any:
-        """An attribute's value."""
-        return self._attributes[name]
-
-
-@translates(torch.ops.onnx_symbolic._symbolic_multi_out.default)
+@translates(OPAQUE)
 def _node(
     n: Call,
     inputs: Sequence[Expr | None],
-    op_type: str,
-    onnx_dtypes: Sequence[int],
-    *,
-    attr_keys: Sequence[str],
-    attr_types: Sequence[str],
-    attr_pos: Sequence[tuple[int, int]],
-    attr_ints: Sequence[int],
-    attr_floats: Sequence[float],
-    attr_strs: Sequence[str],
-    domain: str = "",
-    **_: Any,
-) -> Sequence[Expr | None]:
-    encoded = symbolic.EncodedAttrs(
-        list(attr_keys), list(attr_types), list(attr_pos), list(attr_ints), list(attr_floats), list(attr_strs)
-    )
-    attributes = encoded.to_dict()
+    name: str,
+    keys: Sequence[str],
+    values: Sequence[int],
+    *_: Any,
+) -> Sequence[Expr]:
+    domain, op_type = name.split("::")
     if domain == DOMAIN:
-        return FORMULAS[op_type](_Opaque(n.b, inputs, attributes))  # type: ignore[arg-type]
+        assert op_type == "Stop", name
+        return [detached(x) for x in inputs if x is not None]
+    names = n.b.names
     count = len(n.results)
-    name = n.b.names.fresh(f"{n.b.scope}/{op_type}")
+    own = names.fresh(f"{n.b.scope}/{op_type}")
     outputs = [
-        ir.Value(name=n.b.names.part(name, place, count), type=ir.TensorType(dtype), shape=None)
+        ir.Value(name=names.part(own, place, count), type=None if dtype is None else ir.TensorType(dtype))
         for place, dtype in enumerate(n.dtypes)
-        if dtype is not None
     ]
-    attrs = [ir.convenience.convert_attribute(key, value) for key, value in attributes.items()]
-    values = [None if x is None else x.value for x in inputs]
-    n.b.place(ir.Node(domain, op_type, values, attrs, outputs=outputs, name=name))
+    attributes = [ir.AttrInt64(key, value) for key, value in zip(keys, values, strict=True)]
+    operands = [None if x is None else x.value for x in inputs]
+    n.b.place(ir.Node(domain, op_type, operands, attributes, outputs=outputs, name=own))
     n.translation.import_domain(domain)
     results = [n.b.wrap(value) for value in outputs]
     for x, fake in zip(results, n.results, strict=True):

@@ -5,10 +5,11 @@ A function becomes other ones, or an operator of ours, which `operator` declares
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -43,6 +44,19 @@ def operator(schema: str) -> Callable[[Callable[..., Any]], Any]:
         return getattr(torch.ops.lstm_lower, name).default
 
     return declare
+
+
+@operator("opaque(Tensor?[] inputs, str name, str[] keys, int[] values, Tensor[] likes, SymInt[][] shapes) -> Tensor[]")
+def OPAQUE(  # noqa: N802
+    inputs: Sequence[Tensor | None],
+    name: str,
+    keys: Sequence[str],
+    values: Sequence[int],
+    likes: Sequence[Tensor],
+    shapes: Sequence[Sequence[Any]],
+) -> list[Tensor]:
+    """A node `<domain>::<op>` with attributes, whose results have other tensors' dtypes, and shapes."""
+    return [like.new_empty(list(shape)) for like, shape in zip(likes, shapes, strict=True)]
 
 
 class Tracing(TorchFunctionMode):
