@@ -353,9 +353,14 @@ class _Beside:
         for name, x in taken.items():
             copies[name].grad = x
         try:
-            optimizers.stepped(self._made.optimizer, {id(x): copies[name] for name, x in self._parameters.items()})
+            narrow = optimizers.stepped(
+                self._made.optimizer, {id(x): copies[name] for name, x in self._parameters.items()}
+            )
         except Exception as error:  # noqa: BLE001
             self.left_out["updates of weights"] = f"PyTorch's optimizer fails with {first_line(error)}"
+            return {}
+        if narrow:
+            self.left_out["updates of weights"] = "PyTorch's optimizer rounds to halves or bfloat16, the step does not"
             return {}
         return {name: numbers(copies[name]) for name in exact}
 

@@ -28,9 +28,7 @@ from lstm_lower.passes.training.evaluation import EvaluationPass
 from lstm_lower.passes.training.layers import LayerStatePass
 from lstm_lower.passes.training.losses import BY_NAME, Loss, resolve
 from lstm_lower.passes.training.objective import ObjectivePass
-from lstm_lower.passes.training.optimizers import Optimizer
 from lstm_lower.passes.training.options import TrainingOptionsPass
-from lstm_lower.passes.training.updates import Group
 from lstm_lower.records import certificate, holdings
 from lstm_lower.records import state as training_state
 from lstm_lower.records.origin import Origin
@@ -409,9 +407,10 @@ class OptimizerPass(Pass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Adds them."""
-        chosen: Optimizer | Sequence[Group] | str | None = self.optimizer
-        if optimizers.is_torch(chosen):
-            weights = {pair.input for pair in training_state.read(model).pairs if pair.gradient is not None}
-            names = parameter_names(self.module, model)
-            chosen = optimizers.groups_of(chosen, names, weights.__contains__, self.schedule_steps)
-        return TrainingOptionsPass(chosen)(model)
+        if not optimizers.is_torch(self.optimizer):
+            return TrainingOptionsPass(self.optimizer)(model)
+        weights = {pair.input for pair in training_state.read(model).pairs if pair.gradient is not None}
+        names = parameter_names(self.module, model)
+        names = {key: name for key, name in names.items() if name in weights}
+        optimizers.attach(self.optimizer, model, names, self.schedule_steps)
+        return ir.passes.PassResult(model, modified=True)

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
+import onnx_ir as ir
 import torch
 from torch.optim import lr_scheduler
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from lstm_lower.errors import InvalidInputError, UnsupportedOpError, some
-from lstm_lower.passes.training import torch_optimizers
+from lstm_lower.errors import InvalidInputError
+from lstm_lower.passes.opset.conversion import ConvertOpsetPass
+from lstm_lower.passes.training import torch_optimizers, updates
 from lstm_lower.passes.training.optimizers import Optimizer
-from lstm_lower.passes.training.updates import Group
+from lstm_lower.passes.training.schedules import ChainedScheduler, Schedule
+from lstm_lower.passes.training.step import TrainingStep
+from lstm_lower.passes.training.updates import Group, UpdateRate
+from lstm_lower.records import state as training_state
 from lstm_lower.records.state import Array
 from lstm_lower.torch import schedulers
 from lstm_lower.torch.interface import brief, numbers
 from lstm_lower.torch.schedulers import number_of
+from lstm_lower.torch.traced_optimizers import same_kind, update_model
 
 _KINDS: dict[type[Any], type[Any]] = {
     getattr(torch.optim, name): getattr(torch_optimizers, name)
@@ -36,11 +44,10 @@ def is_torch(optimizer: object) -> bool:
 
 
 def check(optimizer: object, schedule_steps: object) -> None:
-    """Refuses a class, which `torch.optim` has beside the objects, and kinds without a formula.
+    """Refuses a class, which `torch.optim` has beside the objects, and what is no optimizer.
 
     Raises:
-        InvalidInputError: it is a class; or a number of steps is none, or stands beside what is no scheduler.
-        UnsupportedOpError: it is of a kind without a formula.
+        InvalidInputError: it is one of these; or a number of steps is none, or stands beside what is no scheduler.
     """
     if isinstance(optimizer, type):
         raise InvalidInputError(
@@ -58,7 +65,6 @@ def check(optimizer: object, schedule_steps: object) -> None:
                 f"schedule_steps requires a number of updates from 1 to {_MOST:,}, got {schedule_steps!r}"
             )
     if is_torch(optimizer):
-        _kind(getattr(optimizer, "optimizer", optimizer))
         return
     held = optimizer if isinstance(optimizer, (tuple, list)) else []
     ours = optimizer is None or isinstance(optimizer, (str, Optimizer)) or any(isinstance(x, Group) for x in held)
@@ -71,73 +77,120 @@ def check(optimizer: object, schedule_steps: object) -> None:
         )
 
 
-def _kind(optimizer: object) -> type[Any]:
-    """Ours of the same name."""
-    kind = _KINDS.get(type(optimizer))
-    if kind is None:
-        raise UnsupportedOpError(
-            f"optimizer requires one of {sorted(known.__name__ for known in _KINDS)}, got {type(optimizer).__name__}; "
-            "what='gradients' makes a step for an optimizer that you write yourself"
-        )
-    return kind
-
-
-def groups_of(
-    optimizer: Any, names: Mapping[int, str], used: Callable[[str], bool], schedule_steps: int | None = None
-) -> list[Group]:
-    """The groups of an optimizer, or of the one that a scheduler belongs to.
+def attach(optimizer: Any, model: ir.Model, names: Mapping[int, str], schedule_steps: int | None = None) -> None:
+    """Adds the updates of an optimizer, or of the one that a scheduler belongs to: by our formulas, or as it is traced.
 
     Args:
         optimizer: either.
-        names: identity of a parameter -> its name.
-        used: whether a parameter of a name has a gradient; others are left out, as PyTorch does.
+        model: the step, which ends at its gradients.
+        names: identity of a parameter that has a gradient -> its name; others are left out, as PyTorch does.
         schedule_steps: for how many updates a scheduler without a formula has a table.
 
     Raises:
-        InvalidInputError: it has parameters of another module, or does not fit.
-        UnsupportedOpError: it is of a kind without a formula.
+        InvalidInputError: it does not fit.
+        UnsupportedOpError: it can be traced no more than it has a formula, or its scheduler has none.
     """
-    scheduler = optimizer if isinstance(optimizer, lr_scheduler.LRScheduler) else None
-    optimizer = optimizer if scheduler is None else scheduler.optimizer
-    kind = _kind(optimizer)
+    scheduler, optimizer = _apart(optimizer)
+    if type(optimizer) in _KINDS:
+        step = TrainingStep(model, training_state.of(model))
+        updates.attach(step, groups_of(scheduler or optimizer, names, schedule_steps))
+        step.save()
+        return
+    done = 0 if scheduler is None else schedulers.updates_of(scheduler)
+    schedules = _schedules(scheduler, [done for _ in optimizer.param_groups], schedule_steps)
+    rates = [
+        UpdateRate(number_of(_first_rate(options, scheduler)), schedule, done)
+        for options, schedule in zip(optimizer.param_groups, schedules, strict=True)
+    ]
+    parameters = [x for options in optimizer.param_groups for x in options["params"]]
+    update = update_model(optimizer, [names.get(id(x), "") for x in parameters], rates)
+    both = max(each.graph.opset_imports.get("", 0) for each in (model, update.model))
+    for each in (model, update.model):
+        ConvertOpsetPass(at_least=both)(each)
+    step = TrainingStep(model, training_state.of(model))
+    updates.attach_model(step, update)
+    step.save()
+
+
+def _schedules(
+    scheduler: lr_scheduler.LRScheduler | None, steps: Sequence[int], until: int | None
+) -> Sequence[Schedule | ChainedScheduler | None]:
+    return [None for _ in steps] if scheduler is None else schedulers.schedules_of(scheduler, steps, until)
+
+
+def _first_rate(options: Mapping[str, Any], scheduler: lr_scheduler.LRScheduler | None) -> Any:
+    return options["lr"] if scheduler is None else options.get("initial_lr", options["lr"])
+
+
+def _apart(optimizer: Any) -> tuple[lr_scheduler.LRScheduler | None, torch.optim.Optimizer]:
+    """A scheduler, if it is one, and the optimizer."""
+    return (optimizer, optimizer.optimizer) if isinstance(optimizer, lr_scheduler.LRScheduler) else (None, optimizer)
+
+
+def groups_of(optimizer: Any, names: Mapping[int, str], schedule_steps: int | None = None) -> list[Group]:
+    """The groups of an optimizer for which there are formulas, or of the one that a scheduler belongs to.
+
+    Args:
+        optimizer: either.
+        names: see `attach`.
+        schedule_steps: see there.
+
+    Raises:
+        InvalidInputError: it does not fit.
+        UnsupportedOpError: its scheduler has no formula.
+    """
+    scheduler, optimizer = _apart(optimizer)
     groups = []
     for options in optimizer.param_groups:
-        members = [parameter for parameter in options["params"] if id(parameter) in names]
-        if len(members) < len(options["params"]):
-            raise InvalidInputError(
-                f"optimizer requires parameters of the module, such as {some(list(names.values()))}, got others"
-            )
-        chosen = {names[id(parameter)]: parameter for parameter in members if used(names[id(parameter)])}
+        chosen = {names[id(parameter)]: parameter for parameter in options["params"] if id(parameter) in names}
         kept = {name: optimizer.state.get(parameter, {}) for name, parameter in chosen.items()}
-        rule = _rule(kind, options, scheduled=scheduler is not None)
+        rule = _rule(_KINDS[type(optimizer)], options, scheduler)
         steps = _steps(rule, kept, scheduler)
         groups.append(Group(rule, list(chosen), None, _slots(rule, kept), steps))
-    if scheduler is None:
-        return groups
-    schedules = schedulers.schedules_of(scheduler, [group.steps for group in groups], schedule_steps)
+    schedules = _schedules(scheduler, [group.steps for group in groups], schedule_steps)
     return [dataclasses.replace(group, schedule=schedule) for group, schedule in zip(groups, schedules, strict=True)]
 
 
-def stepped(optimizer: Any, copies: Mapping[int, torch.nn.Parameter]) -> None:
+def stepped(optimizer: Any, copies: Mapping[int, torch.nn.Parameter]) -> bool:
     """Does one step of an optimizer, or of the one that a scheduler belongs to, on copies of parameters.
 
     Args:
         optimizer: either; it stays as it is.
         copies: identity of a parameter -> its copy, with a gradient or without.
+
+    Returns:
+        Whether it computes something in half precision or bfloat16.
     """
     optimizer = getattr(optimizer, "optimizer", optimizer)
-    fresh = {id(x): copies.get(id(x), x.detach().clone()) for group in optimizer.param_groups for x in group["params"]}
-    groups = [{**group, "params": [fresh[id(x)] for x in group["params"]]} for group in optimizer.param_groups]
-    own = type(optimizer)(groups)
-    own.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-    own.step()
+    own = same_kind(optimizer)
+    for group in optimizer.param_groups:
+        fresh = [copies.get(id(x), x.detach().clone()) for x in group["params"]]
+        own.param_groups.append({**group, "params": fresh})
+        own.state |= {
+            x: copy.deepcopy(optimizer.state.get(old, {})) for x, old in zip(fresh, group["params"], strict=True)
+        }
+    with _Dtypes() as mode:
+        type(own).step(own)
+    return bool(mode.seen & {torch.bfloat16, torch.float16})
 
 
-def _rule(kind: type[Any], options: Mapping[str, Any], *, scheduled: bool) -> Optimizer:
+class _Dtypes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees the dtypes of all results."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen: set[torch.dtype] = set()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        results = function(*args, **(kwargs or {}))
+        self.seen |= {x.dtype for x in tree_leaves(results) if isinstance(x, torch.Tensor)}
+        return results
+
+
+def _rule(kind: type[Any], options: Mapping[str, Any], scheduler: lr_scheduler.LRScheduler | None) -> Optimizer:
     fields = {field.name for field in dataclasses.fields(kind)} & set(options)
-    rate = options.get("initial_lr", options["lr"]) if scheduled else options["lr"]
     chosen = {name: number_of(options[name]) for name in fields}
-    rule: Optimizer = kind(learning_rate=number_of(rate), **chosen)
+    rule: Optimizer = kind(learning_rate=number_of(_first_rate(options, scheduler)), **chosen)
     return rule
 
 

@@ -135,7 +135,7 @@ def open_numbers(trace: Callable[[], T]) -> T:
                     held.enter_context(_open_in(names))
                 return trace()
         except (torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode, _OpenNumberError) as error:
-            failed = [frame.f_globals for frame, _ in frames(error)][-1:]
+            failed = [frame.f_globals for frame, _ in frames(error) if "__name__" in frame.f_globals][-1:]
             if not failed or any(names is failed[0] for names in files):
                 raise
             files += failed

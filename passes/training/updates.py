@@ -9,7 +9,9 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError, repeated
+from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
+from lstm_lower.graph.copies import Copier
 from lstm_lower.passes.training.optimizers import Optimizer, Slot, resolve, working_dtype
 from lstm_lower.passes.training.schedules import ChainedScheduler, MovesMomentum, Schedule
 from lstm_lower.passes.training.step import TrainingStep, zeros_of
@@ -51,30 +53,76 @@ def groups_of(optimizer: Optimizer | Sequence[Group] | str) -> list[Group]:
     return [Group(resolve(optimizer))]
 
 
+@dataclasses.dataclass(frozen=True)
+class UpdateRate:
+    """The learning rate of a group of weights, and how it changes.
+
+    Attributes:
+        learning_rate: the first one.
+        schedule: how it changes, or `None`.
+        steps: number of updates that were done before, elsewhere.
+    """
+
+    learning_rate: float
+    schedule: Schedule | ChainedScheduler | None = None
+    steps: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class UpdateModel:
+    """An update of all weights at once, as a model.
+
+    Attributes:
+        model: of learning rates by group (float64), weights, gradients and state, in this order, to new weights and
+            new state. It has no functions.
+        weights: names of state inputs of the step.
+        state: name -> first value.
+        counters: names of what of the state counts.
+        rates: by group.
+    """
+
+    model: ir.Model
+    weights: Sequence[str]
+    state: Mapping[str, Array]
+    counters: Collection[str]
+    rates: Sequence[UpdateRate]
+
+
 class _Rates:
     """Learning rates: an input for the first group's, to which those of the others are in proportion.
 
     Attributes:
-        kept: inputs for learning rates that are part of the state, and their next values.
+        iterations: number of updates done before -> the input that counts them.
     """
 
-    def __init__(self, step: TrainingStep, builder: Builder, rate: ir.Value, first: float, iteration: ir.Value) -> None:
+    def __init__(self, step: TrainingStep, builder: Builder, rates: Sequence[UpdateRate]) -> None:
         self._step, self._builder = step, builder
-        self.kept: list[tuple[ir.Value, Expr]] = []
-        self._rate = builder.wrap(rate).cast(DOUBLE)
-        self._count = builder.wrap(iteration).cast(DOUBLE)
-        self._first = first
+        self._first = rates[0].learning_rate
+        self._kept: list[tuple[ir.Value, Expr]] = []
+        given = step.add_input("learning_rate", np.asarray(self._first, np.float32))
+        step.state = dataclasses.replace(step.state, learning_rate=given.name)
+        self._rate = builder.wrap(given).cast(DOUBLE)
+        counts = dict.fromkeys(rate.steps for rate in rates)
+        self.iterations = {count: step.add_input("iteration", np.asarray(count, np.int64)) for count in counts}
+        self._counts = {count: builder.wrap(value).cast(DOUBLE) for count, value in self.iterations.items()}
 
-    def of(self, group: Group) -> tuple[Expr, Expr]:
+    def close(self) -> None:
+        """Carries counters, and learning rates that are part of the state, on."""
+        for held, kept in self._kept:
+            self._step.add_pair(held, kept, "slot")
+        for value in self.iterations.values():
+            self._step.add_pair(value, self._builder.wrap(value) + 1, "counter")
+
+    def of(self, group: UpdateRate) -> tuple[Expr, Expr]:
         """A group's learning rate and the number of this update."""
-        own, first = group.optimizer.learning_rate, self._first
+        own, first = group.learning_rate, self._first
         if own != first and first == 0:
             raise InvalidInputError(
                 "learning rates of groups require a first one that is not zero, to which the others are in proportion, "
                 f"got 0.0 and {own}"
             )
         rate = self._rate if own == first else self._rate * (own / first)
-        count = self._count if group.steps == 0 else self._count + group.steps
+        count = self._counts[group.steps]
         schedule = group.schedule
         if isinstance(schedule, ChainedScheduler):
             return self._chained(schedule, rate, count), count + 1
@@ -87,25 +135,26 @@ class _Rates:
         following = schedule.following(now, first, count + 1)
         none = first.equals(0.0)
         kept = self._builder.where(none, self._builder.wrap(held), following / self._builder.where(none, 1.0, first))
-        self.kept.append((held, kept))
+        self._kept.append((held, kept))
         return now
 
 
-def attach(step: TrainingStep, groups: Sequence[Group]) -> None:
-    """Adds updates of all weights that have a gradient."""
+def attach(step: TrainingStep, groups: Sequence[Group]) -> dict[str, dict[str, str]]:
+    """Adds updates of all weights that have a gradient.
+
+    Returns:
+        Weight -> slot -> its state input; `step` is the one that counts its updates.
+    """
     members = _members(step, groups)
-    first = groups[0].optimizer.learning_rate
-    learning_rate = step.add_input("learning_rate", np.asarray(first, np.float32))
-    step.state = dataclasses.replace(step.state, learning_rate=learning_rate.name)
-    iteration = step.add_input("iteration", np.asarray(0, np.int64))
     b = step.builder("optimizer")
-    rates = _Rates(step, b, learning_rate, first, iteration)
-    following = b.wrap(iteration) + 1
+    wanted = [UpdateRate(group.optimizer.learning_rate, group.schedule, group.steps) for group in groups]
+    rates = _Rates(step, b, wanted)
     updates = []
-    for group, pairs in zip(groups, members, strict=True):
+    places: dict[str, dict[str, str]] = {}
+    for group, rate, pairs in zip(groups, wanted, members, strict=True):
         if not pairs:
             continue
-        scalars = rates.of(group)
+        scalars = rates.of(rate)
         rule = _moved(group, scalars[1] - 1)
         for pair in pairs:
             weight = b.wrap(step.inputs[pair.input])
@@ -121,14 +170,58 @@ def attach(step: TrainingStep, groups: Sequence[Group]) -> None:
             gradient = b.wrap(step.gradients[pair.input])
             new, new_slots = rule.update(weight.cast(wide), gradient.cast(wide), exprs, *scalars)
             updates.append((pair, new.cast(weight.dtype), slots, new_slots))
+            counted = {"step": rates.iterations[group.steps]}
+            places[pair.input] = {slot: str(value.name) for slot, value in counted.items()}
+            places[pair.input] |= {slot.name: str(value.name) for slot, value in slots.items()}
     for pair, new, slots, new_slots in updates:
         step.complete_pair(pair, new)
         for slot, value in slots.items():
             variable = f"{pair.variable}/{slot.name}" if pair.variable else None
             step.add_pair(value, new_slots[slot.name], "slot", variable=variable)
-    for held, kept in rates.kept:
-        step.add_pair(held, kept, "slot")
-    step.add_pair(iteration, following, "counter")
+    rates.close()
+    return places
+
+
+def attach_model(step: TrainingStep, update: UpdateModel) -> dict[str, str]:
+    """Adds the updates that a model makes.
+
+    Args:
+        step: whose opset is the model's.
+        update: the model.
+
+    Returns:
+        Name of what the model keeps -> its state input.
+    """
+    b = step.builder("optimizer")
+    rates = _Rates(step, b, update.rates)
+    pairs = {pair.input: pair for pair in step.state.pairs}
+    held = {name: step.add_input(name, array) for name, array in update.state.items()}
+    operands = [
+        *(rates.of(rate)[0].value for rate in update.rates),
+        *(step.inputs[name] for name in update.weights),
+        *(step.gradients[name] for name in update.weights),
+        *held.values(),
+    ]
+    results = _copied(b, update.model.graph, operands)
+    count = len(update.weights)
+    for name, new in zip(update.weights, results[:count], strict=True):
+        step.complete_pair(pairs[name], new)
+    for (name, value), new in zip(held.items(), results[count:], strict=True):
+        step.add_pair(value, new, "counter" if name in update.counters else "slot")
+    rates.close()
+    return {name: str(value.name) for name, value in held.items()}
+
+
+def _copied(b: Builder, graph: ir.Graph, operands: Sequence[ir.Value]) -> list[Expr]:
+    """What a graph makes of values, its nodes and constants copied."""
+    values = {}
+    for constant in graph.initializers.values():
+        assert constant.const_value is not None
+        values[constant] = b.op(std.Constant, value=ir.AttrTensor("value", constant.const_value)).value
+    values.update(zip(graph.inputs, operands, strict=True))
+    copier = Copier(values, captures=True, name=b.names.another)
+    b.place(*copier.nodes(graph))
+    return [b.wrap(copier.values.get(result) or result) for result in graph.outputs]
 
 
 def _moved(group: Group, count: Expr) -> Optimizer:

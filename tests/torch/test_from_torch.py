@@ -351,7 +351,7 @@ SET.optimizer.param_groups[0]["lr"] = 0.3
         ),
         (3, None, InvalidInputError, "loss requires a name, a loss module or a function of .*, got 3"),
         ("mean", None, InvalidInputError, "loss requires one of the model's outputs"),
-        ("mse", torch.optim.LBFGS(LINEAR.parameters()), UnsupportedOpError, "optimizer requires one of .*got LBFGS"),
+        ("mse", torch.optim.LBFGS(LINEAR.parameters()), UnsupportedOpError, "optimizer requires a step .*got LBFGS"),
         (
             "mse",
             torch.optim.SGD(nn.Linear(3, 2).parameters()),

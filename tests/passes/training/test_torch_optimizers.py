@@ -202,7 +202,7 @@ def test_schedules_of_torch(scheduler: Callable[..., Any], rule: tuple[str, dict
     w, b = (torch.nn.Parameter(torch.tensor(FIRST[name])) for name in ("w", "b"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a scheduler in a chain that is stepped before others
-        groups = groups_of(scheduler(made(w, b)), {id(w): "w", id(b): "b"}, lambda _: True)
+        groups = groups_of(scheduler(made(w, b)), {id(w): "w", id(b): "b"})
         check(groups, of_torch(made, scheduler))
 
 

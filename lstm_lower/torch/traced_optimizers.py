@@ -1,0 +1,362 @@
+"""An optimizer of any class as a model of one update: its own `step`, traced on what it keeps.
+
+What a step changes is found by running it on copies: tensors and numbers of the optimizer's state and of its groups
+become inputs and outputs of the model, everything else is constant. Numbers stay numbers to the optimizer's code, as
+they are in PyTorch, and are open ones to the trace.
+"""
+
+from __future__ import annotations
+
+import builtins
+import collections
+import contextlib
+import copy
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from lstm_lower.errors import LstmLowerError, UnsupportedOpError, some
+from lstm_lower.passes.inline import InlineFunctionsPass
+from lstm_lower.passes.training.updates import UpdateModel, UpdateRate
+from lstm_lower.torch.causes import first_line
+from lstm_lower.torch.export import export
+from lstm_lower.torch.interface import numbers
+
+# State by weight, options by group, in an optimizer's own order.
+Held = tuple[list[dict[str, Any]], list[dict[str, Any]]]
+Path = tuple[Any, ...]
+
+_WAY = "what='gradients' makes a step for an update that you write yourself"
+
+
+def update_model(optimizer: torch.optim.Optimizer, names: Sequence[str], rates: Sequence[UpdateRate]) -> UpdateModel:
+    """The update of an optimizer, traced.
+
+    Args:
+        optimizer: with its groups and state; it stays as it is.
+        names: of the parameters that have a gradient, `""` for others, in the order of the groups.
+        rates: the learning rate of each group.
+
+    Raises:
+        UnsupportedOpError: its step fails, cannot be traced, or keeps what is no part of its state.
+    """
+    kind = type(optimizer).__name__
+    run = _Run(optimizer, names)
+    try:
+        first = run.first_state()
+    except LstmLowerError:
+        raise
+    except Exception as error:
+        raise UnsupportedOpError(
+            f"optimizer requires a step that runs without a closure, got {kind}, which fails with "
+            f"{first_line(error)}; {_WAY}"
+        ) from error
+    moving = run.moving(first)
+    update = _Update(run, first, moving)
+    inputs = (
+        [torch.tensor(rate.learning_rate, dtype=torch.float64) for rate in rates],
+        run.weights,
+        run.gradients(),
+        [_as_tensor(_at(first, path)) for path in moving],
+    )
+    try:
+        model = export(update, inputs, None).model
+    except UnsupportedOpError as error:
+        raise UnsupportedOpError(
+            f"optimizer requires a step that can be traced, got {kind}: {first_line(error)}; {_WAY}"
+        ) from error
+    InlineFunctionsPass()(model)
+    state = {_name(path, run.used): numbers(_as_tensor(_at(first, path))) for path in moving}
+    counters = {name for name, array in state.items() if array.dtype.kind in "iu"}
+    return UpdateModel(model, run.used, state, counters, rates)
+
+
+def same_kind(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """An optimizer with the attributes of another one, but without groups and state."""
+    own = object.__new__(type(optimizer))
+    vars(own).update(vars(optimizer))
+    # A scheduler puts a function that counts there.
+    vars(own).pop("step", None)
+    own.state, own.param_groups = collections.defaultdict(dict), []
+    return own
+
+
+class _Run:
+    """Steps of an optimizer on copies of its parameters.
+
+    Attributes:
+        used: names of the parameters that have gradients.
+        weights: their values.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, names: Sequence[str]) -> None:
+        self._optimizer = optimizer
+        parameters = [x for group in optimizer.param_groups for x in group["params"]]
+        chosen = [(name, x) for name, x in zip(names, parameters, strict=True) if name]
+        self.used = [name for name, _ in chosen]
+        self._parameters = [x for _, x in chosen]
+        self.weights = [x.detach().clone() for x in self._parameters]
+
+    def gradients(self, seed: int = 0) -> list[Tensor]:
+        generator = torch.Generator().manual_seed(seed)
+        return [torch.randn(x.shape, generator=generator, dtype=x.dtype) for x in self.weights]
+
+    def step(
+        self,
+        weights: Sequence[Tensor],
+        gradients: Sequence[Tensor],
+        held: Held,
+        rates: Sequence[Any],
+        state: Callable[[], dict[str, Any]] = dict,
+    ) -> Held:
+        """Does a step in place of weights; what is held afterwards."""
+        kind = type(self._optimizer)
+        of = {id(parameter): x for parameter, x in zip(self._parameters, weights, strict=True)}
+        own = same_kind(self._optimizer)
+        for group, options, rate in zip(self._optimizer.param_groups, held[1], rates, strict=True):
+            members = [of[id(x)] for x in group["params"] if id(x) in of]
+            own.param_groups.append({**options, "params": members, "lr": rate})
+        for x, dx, kept in zip(weights, gradients, held[0], strict=True):
+            x.grad = dx
+            own.state[x] = state()
+            own.state[x].update(kept)
+        before = _plain_numbers(vars(own))
+        with torch.no_grad():
+            kind.step(own)
+        if others := [name for name, x in _plain_numbers(vars(own)).items() if x != before.get(name)]:
+            raise UnsupportedOpError(
+                f"optimizer requires all that it counts in its state or its groups, got {kind.__name__}, which keeps "
+                f"{some(others)} on itself; {_WAY}"
+            )
+        groups = [{key: x for key, x in group.items() if key != "params"} for group in own.param_groups]
+        for options, rate in zip(groups, rates, strict=True):
+            if options.pop("lr") is not rate:
+                raise UnsupportedOpError(
+                    f"optimizer requires a step that leaves its learning rate, got {kind.__name__}, which sets it; "
+                    f"{_WAY}"
+                )
+        return [dict(own.state[x]) for x in weights], groups
+
+    def after(self, held: Held, seed: int, state: Callable[[], dict[str, Any]] = dict) -> tuple[list[Tensor], Held]:
+        """Weights and what is held after a step on copies, with gradients of a seed."""
+        weights = [x.clone() for x in self.weights]
+        rates = [float(group["lr"]) for group in self._optimizer.param_groups]
+        return weights, self.step(weights, self.gradients(seed), copy.deepcopy(held), rates, state)
+
+    def first_state(self) -> Held:
+        """What is held now; of a state that the first step makes, as it is when it is put there.
+
+        Raises:
+            UnsupportedOpError: what a first step does does not follow from that.
+        """
+        options = [
+            {key: x for key, x in group.items() if key not in ("params", "lr")}
+            for group in self._optimizer.param_groups
+        ]
+        held: Held = [dict(self._optimizer.state.get(x, {})) for x in self._parameters], options
+        made: list[_FirstValues] = []
+
+        def watched() -> dict[str, Any]:
+            made.append(_FirstValues())
+            return made[-1]
+
+        self.after(held, 0, watched)
+        first: Held = [{**each.first, **kept} for each, kept in zip(made, held[0], strict=True)], options
+        for seed in (1, 2):
+            ours, theirs = (pytree.tree_leaves(self.after(each, seed)) for each in (first, held))
+            if len(ours) != len(theirs) or not all(map(_equal, ours, theirs)):
+                raise UnsupportedOpError(
+                    f"optimizer requires a state with which its first step is like later ones, got "
+                    f"{type(self._optimizer).__name__} without any; do the first step in PyTorch (loss.backward() and "
+                    "optimizer.step()), and call ll.from_torch after it"
+                )
+        return first
+
+    def moving(self, first: Held) -> list[Path]:
+        """Where tensors are, and numbers that a step changes."""
+        later = self.after(first, 1)[1]
+        before, after = (dict(pytree.tree_flatten_with_path(each)[0]) for each in (first, later))
+        if before.keys() != after.keys():
+            raise UnsupportedOpError(
+                f"optimizer requires a state whose parts stay, got {type(self._optimizer).__name__}; {_WAY}"
+            )
+        return [
+            tuple(map(_key, path))
+            for path, x in before.items()
+            if isinstance(x, Tensor) or (_is_number(x) and _differs(x, after[path]))
+        ]
+
+
+class _Update(nn.Module):
+    """One step of an optimizer, with flat tensors in and out."""
+
+    def __init__(self, run: _Run, first: Held, moving: Sequence[Path]) -> None:
+        super().__init__()
+        self._run, self._first, self._moving = run, first, moving
+
+    def forward(
+        self, rates: list[Tensor], weights: list[Tensor], gradients: list[Tensor], held: list[Tensor]
+    ) -> tuple[Tensor, ...]:
+        state = _copied(self._first)
+        for path, x in zip(self._moving, held, strict=True):
+            before = _at(self._first, path)
+            _at(state, path[:-1])[path[-1]] = x.clone() if isinstance(before, Tensor) else _number(x, before)
+        own, given = [x.clone() for x in weights], [x.clone() for x in gradients]
+        with _comparing_numbers(type(self._run._optimizer)), _OpenScalars():
+            after = self._run.step(own, given, state, [rate.item() for rate in rates])
+            return (*own, *[_like(_at(after, path), x) for path, x in zip(self._moving, held, strict=True)])
+
+
+class _FirstValues(dict[str, Any]):
+    """A parameter's state, with its values as they are when they are put there."""
+
+    def __init__(self) -> None:
+        self.first: dict[str, Any] = {}
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.first.setdefault(key, copy.deepcopy(value))
+        super().__setitem__(key, value)
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+
+# Numbers that are open in a trace.
+
+
+class _OpenScalars(TorchFunctionMode):
+    """Multiplies by what PyTorch's operators take as numbers alone, goes through lists by element, and sees `data`."""
+
+    _SCALED: Mapping[str, Callable[..., Tensor]] = {
+        "add": lambda x, y, *, alpha: x + y * alpha,
+        "addcdiv": lambda x, a, b, *, value: x + a / b * value,
+        "addcmul": lambda x, a, b, *, value: x + a * b * value,
+        "lerp": lambda x, end, weight: x + (end - x) * weight,
+        "sub": lambda x, y, *, alpha: x - y * alpha,
+    }
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(function, "__name__", "")
+        if function == Tensor.data.__get__:  # type: ignore[attr-defined]
+            return args[0]
+        if function == Tensor.data.__set__:  # type: ignore[attr-defined]
+            return args[0].copy_(args[1])
+        if name.startswith("_foreach_"):
+            method = getattr(Tensor, name.removeprefix("_foreach_"))
+            count = range(len(args[0]))
+            each = [([_each(x, i) for x in args], {k: _each(x, i) for k, x in kwargs.items()}) for i in count]
+            return [self.__torch_function__(method, types, tuple(own), more) for own, more in each]
+        formula = self._SCALED.get(name.removesuffix("_"))
+        if formula is None or not any(map(_is_open, (*args[2:], *kwargs.values()))):
+            return function(*args, **kwargs)
+        result = formula(*args, **kwargs)
+        return args[0].copy_(result) if name.endswith("_") else result
+
+
+def _each(x: Any, place: int) -> Any:
+    return x[place] if isinstance(x, (list, tuple)) else x
+
+
+def _is_open(x: Any) -> bool:
+    return isinstance(x, (torch.SymInt, torch.SymFloat))
+
+
+@contextlib.contextmanager
+def _comparing_numbers(kind: type[Any]) -> Iterator[None]:
+    """Lets `min` and `max` in an optimizer's code take numbers that are open."""
+
+    def either(name: str, tensors: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Any]:
+        def called(*args: Any, **kwargs: Any) -> Any:
+            if len(args) == 2 and any(map(_is_open, args)):
+                return tensors(*(torch.scalar_tensor(x, dtype=torch.float64) for x in args)).item()
+            return getattr(builtins, name)(*args, **kwargs)
+
+        return called
+
+    steps = [inspect.unwrap(vars(each)["step"]) for each in kind.__mro__ if "step" in vars(each)]
+    with contextlib.ExitStack() as held:
+        for names in {id(step.__globals__): step.__globals__ for step in steps}.values():
+            ours = {"min": either("min", torch.minimum), "max": either("max", torch.maximum)}
+            held.enter_context(_named(names, {key: x for key, x in ours.items() if key not in names}))
+        yield
+
+
+@contextlib.contextmanager
+def _named(names: dict[str, Any], ours: Mapping[str, Any]) -> Iterator[None]:
+    """Adds names for a while."""
+    names.update(ours)
+    try:
+        yield
+    finally:
+        for name in ours:
+            del names[name]
+
+
+def _number(x: Tensor, before: float) -> Any:
+    number = x.item()
+    if isinstance(before, int) and before >= 0:
+        # What is counted grows.
+        torch._check(number >= before)  # type: ignore[no-untyped-call]
+    return number
+
+
+# Values at their places.
+
+
+def _key(entry: Any) -> Any:
+    return entry.idx if isinstance(entry, pytree.SequenceKey) else entry.key
+
+
+def _at(held: Any, path: Path) -> Any:
+    for key in path:
+        held = held[key]
+    return held
+
+
+def _copied(held: Held) -> Held:
+    """Containers anew, with the same leaves."""
+    copied: Held = pytree.tree_map(lambda x: x, held)
+    return copied
+
+
+def _name(path: Path, weights: Sequence[str]) -> str:
+    side, place, *keys = path
+    return "/".join(map(str, (f"group_{place}" if side else weights[place], *keys)))
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, (int, float)) and not isinstance(x, bool)
+
+
+def _plain_numbers(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: x for name, x in attributes.items() if _is_number(x)}
+
+
+def _differs(a: Any, b: Any) -> bool:
+    return type(a) is not type(b) or bool(a != b)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return torch.equal(a, b)
+    return isinstance(a, Tensor) is isinstance(b, Tensor) and bool(a == b)
+
+
+def _as_tensor(x: Any) -> Tensor:
+    if isinstance(x, Tensor):
+        return x.detach().clone()
+    return torch.tensor(x, dtype=torch.int64 if isinstance(x, int) else torch.float64)
+
+
+def _like(x: Any, before: Tensor) -> Tensor:
+    return x if isinstance(x, Tensor) else torch.scalar_tensor(x, dtype=before.dtype)
