@@ -202,11 +202,6 @@ class Slot:
     def __str__(self) -> str:
         return self.operand.name if self.index is None else f"{self.operand.name}[{self.index}]"
 
-    def of(self, arranged: Mapping[str, Any]) -> Any:
-        """The entry at this place of a mapping by operand name, lists for variadic ones."""
-        found = arranged[self.operand.name]
-        return found if self.index is None else found[self.index]
-
 
 def slots(declared: Sequence[Operand], count: int, attributes: Mapping[str, Any]) -> list[Slot]:
     """The places of a node that has `count` inputs (or outputs); fewer where the node has more than its op.

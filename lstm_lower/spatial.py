@@ -9,9 +9,6 @@ from typing import Any
 from lstm_lower import dims
 from lstm_lower.opdef import Call, OpDef, Operand
 
-FORMATS = ("NHWC", "NCHW")
-VOLUME_FORMATS = ("NDHWC", "NCDHW")
-
 # Rank -> symbols of the image's sizes, of the filter's, and of the numbers of windows.
 SYMBOLS = {4: ("HW", "RS", "PQ"), 5: ("DHW", "ARS", "OPQ")}
 

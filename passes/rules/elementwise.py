@@ -10,7 +10,7 @@ from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import COMPUTED, FLOATS, Binary, RawOp, broadcast
 from lstm_lower.passes.formulas.kernels import computed
 from lstm_lower.passes.formulas.special_functions import expm1_of, log1p_of, sum_of_squares
-from lstm_lower.passes.rules.registry import Node, lowers
+from lstm_lower.passes.rules.registry import Node, lowers, lowers_by
 
 _INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
 
@@ -19,40 +19,16 @@ class L2Loss(RawOp):
     """Half the sum of squares, sum(t * t) / 2."""
 
 
-@lowers(L2Loss)
-def l2_loss(n: Node, _: Builder) -> Expr:
-    """Half the sum of squares."""
-    return sum_of_squares(n.t) * 0.5
-
-
 class Log1p(RawOp, T=FLOATS):
     """log(1 + x), accurate also where x is close to 0."""
-
-
-@lowers(Log1p)
-def log1p(n: Node, _: Builder) -> Expr:
-    """log(1 + x), accurate also where x is close to 0."""
-    return log1p_of(n.x)
 
 
 class Expm1(RawOp, T=FLOATS):
     """exp(x) - 1, accurate also where x is close to 0."""
 
 
-@lowers(Expm1)
-def expm1(n: Node, _: Builder) -> Expr:
-    """exp(x) - 1, accurate also where x is close to 0."""
-    return expm1_of(n.x)
-
-
 class Inv(RawOp, T=FLOATS):
     """1 / x, under the name it has in older graphs."""
-
-
-@lowers(Inv)
-def inv(n: Node, _: Builder) -> Expr:
-    """1 / x."""
-    return 1 / n.x
 
 
 class Snapshot(RawOp):
@@ -73,40 +49,30 @@ class Xdivy(Binary, T=FLOATS):
     """x / y, and 0 where x is 0."""
 
 
-@lowers(Xdivy)
-def xdivy(n: Node, _: Builder) -> Expr:
-    """The quotient, and 0 where x is 0."""
-    return _unless_zero(n.x, n.x / n.y)
-
-
 class Xlogy(Binary, T=FLOATS):
     """x log(y), and 0 where x is 0."""
-
-
-@lowers(Xlogy)
-def xlogy(n: Node, _: Builder) -> Expr:
-    """The product of x and log(y), and 0 where x is 0."""
-    return _unless_zero(n.x, n.x * n.y.log())
 
 
 class Xlog1py(Binary, T=FLOATS):
     """x log(1 + y), and 0 where x is 0."""
 
 
-@lowers(Xlog1py)
-def xlog1py(n: Node, _: Builder) -> Expr:
-    """The product of x and log(1 + y), and 0 where x is 0."""
-    return _unless_zero(n.x, n.x * log1p_of(n.y))
-
-
 class MulNoNan(Binary, T=FLOATS):
     """x y, and 0 where y is 0, even if x is infinite or NaN."""
 
 
-@lowers(MulNoNan)
-def mul_no_nan(n: Node, _: Builder) -> Expr:
-    """The product, and 0 where y is 0."""
-    return _unless_zero(n.y, n.x * n.y)
+lowers_by(
+    {
+        L2Loss: lambda t: sum_of_squares(t) * 0.5,
+        Log1p: log1p_of,
+        Expm1: expm1_of,
+        Inv: lambda x: 1 / x,
+        Xdivy: lambda x, y: _unless_zero(x, x / y),
+        Xlogy: lambda x, y: _unless_zero(x, x * y.log()),
+        Xlog1py: lambda x, y: _unless_zero(x, x * log1p_of(y)),
+        MulNoNan: lambda x, y: _unless_zero(y, x * y),
+    }
+)
 
 
 class TruncateMod(Binary):

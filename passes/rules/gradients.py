@@ -7,28 +7,15 @@ from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import COMPUTED, FLOATS, RawOp
 from lstm_lower.passes.formulas.special_functions import SELU_SCALE, SELU_SCALE_ALPHA
-from lstm_lower.passes.rules.registry import Node, lowers
+from lstm_lower.passes.rules.registry import Node, lowers, lowers_by
 
 
 class ReluGrad(RawOp, gradients="*S", features="*S", T=FLOATS):
     """Gradient of max(x, 0)."""
 
 
-@lowers(ReluGrad)
-def relu_grad(n: Node, b: Builder) -> Expr:
-    """The gradient where the operand is positive; there an infinite gradient elsewhere must not become a NaN."""
-    return b.where(n.features > 0, n.gradients, 0)
-
-
 class Relu6Grad(RawOp, gradients="*S", features="*S", T=FLOATS):
     """Gradient of min(max(x, 0), 6)."""
-
-
-@lowers(Relu6Grad)
-def relu6_grad(n: Node, b: Builder) -> Expr:
-    """The gradient where the operand lies between 0 and 6."""
-    within = (n.features > 0) & (n.features < 6)
-    return b.where(within, n.gradients, 0)
 
 
 class LeakyReluGrad(RawOp, gradients="*S", features="*S"):
@@ -47,85 +34,32 @@ class SoftplusGrad(RawOp, gradients="*S", features="*S"):
     """Gradient of log(exp(x) + 1)."""
 
 
-@lowers(SoftplusGrad)
-def softplus_grad(n: Node, _: Builder) -> Expr:
-    """The derivative of softplus is the logistic function.
-
-    Written out: onnxruntime's Sigmoid is exact to an absolute 1e-8 only, which shows where the result is small.
-    """
-    return n.gradients / (1 + (-n.features).exp())
-
-
 class SoftsignGrad(RawOp, gradients="*S", features="*S"):
     """Gradient of x / (1 + abs(x))."""
-
-
-@lowers(SoftsignGrad)
-def softsign_grad(n: Node, _: Builder) -> Expr:
-    """The gradient over (1 + |x|) squared."""
-    scale = 1 + n.features.abs()
-    return n.gradients / scale / scale
 
 
 class EluGrad(RawOp, gradients="*S", outputs="*S"):
     """Gradient of x where positive, exp(x) - 1 elsewhere."""
 
 
-@lowers(EluGrad)
-def elu_grad(n: Node, b: Builder) -> Expr:
-    """Where the result is negative it is exp(x) - 1, whose derivative is the result plus 1."""
-    return b.where(n.outputs < 0, n.gradients * (n.outputs + 1), n.gradients)
-
-
 class SeluGrad(RawOp, gradients="*S", outputs="*S"):
     """Gradient of the scaled exponential linear unit."""
-
-
-@lowers(SeluGrad)
-def selu_grad(n: Node, b: Builder) -> Expr:
-    """The same, scaled."""
-    slope = b.where(n.outputs < 0, n.outputs + SELU_SCALE_ALPHA, SELU_SCALE)
-    return n.gradients * slope
 
 
 class SigmoidGrad(RawOp, y="*S", dy="*S", T=FLOATS):
     """Gradient of the logistic function."""
 
 
-@lowers(SigmoidGrad)
-def sigmoid_grad(n: Node, _: Builder) -> Expr:
-    """The product dy y (1 - y)."""
-    return n.dy * n.y * (1 - n.y)
-
-
 class TanhGrad(RawOp, y="*S", dy="*S", T=FLOATS):
     """Gradient of the hyperbolic tangent."""
-
-
-@lowers(TanhGrad)
-def tanh_grad(n: Node, _: Builder) -> Expr:
-    """The product dy (1 - y) (1 + y), which unlike 1 - y y does not cancel where y is close to 1."""
-    return n.dy * ((1 - n.y) * (1 + n.y))
 
 
 class SqrtGrad(RawOp, y="*S", dy="*S", T=FLOATS):
     """Gradient of the square root."""
 
 
-@lowers(SqrtGrad)
-def sqrt_grad(n: Node, b: Builder) -> Expr:
-    """Half of dy over y."""
-    return _unless_zero(n, b, n.dy * 0.5 / n.y)
-
-
 class RsqrtGrad(RawOp, y="*S", dy="*S", T=FLOATS):
     """Gradient of one over the square root."""
-
-
-@lowers(RsqrtGrad)
-def rsqrt_grad(n: Node, b: Builder) -> Expr:
-    """-dy y^3 / 2."""
-    return _unless_zero(n, b, n.dy * (n.y * -0.5) * (n.y * n.y))
 
 
 class ReciprocalGrad(RawOp, y="*S", dy="*S", T=FLOATS):
@@ -136,15 +70,36 @@ class InvGrad(RawOp, y="*S", dy="*S", T=FLOATS):
     """Gradient of 1 / x, under the name it has in older graphs."""
 
 
-@lowers(ReciprocalGrad, InvGrad)
-def reciprocal_grad(n: Node, b: Builder) -> Expr:
-    """-dy y^2."""
-    return _unless_zero(n, b, -n.dy * n.y * n.y)
+def _where(condition: Expr, x: Expr | float, y: Expr | float) -> Expr:
+    return condition.builder.where(condition, x, y)
 
 
-def _unless_zero(n: Node, b: Builder, z: Expr) -> Expr:
+def _unless_zero(dy: Expr, z: Expr) -> Expr:
     """Zero wherever dy is, as TensorFlow has it, also beside an infinite slope: a root of 0 that nothing depends on."""
-    return b.where(n.dy.equals(b.zeros_like(n.dy)), 0, z)
+    return _where(dy.equals(dy.builder.zeros_like(dy)), 0, z)
+
+
+lowers_by(
+    {
+        # There an infinite gradient elsewhere must not become a NaN.
+        ReluGrad: lambda dy, x: _where(x > 0, dy, 0),
+        Relu6Grad: lambda dy, x: _where((x > 0) & (x < 6), dy, 0),
+        # The logistic function written out: onnxruntime's Sigmoid is exact to an absolute 1e-8 only, which shows where
+        # the result is small.
+        SoftplusGrad: lambda dy, x: dy / (1 + (-x).exp()),
+        SoftsignGrad: lambda dy, x: dy / (scale := 1 + x.abs()) / scale,
+        # Where the result is negative it is exp(x) - 1, whose derivative is the result plus 1.
+        EluGrad: lambda dy, y: _where(y < 0, dy * (y + 1), dy),
+        SeluGrad: lambda dy, y: dy * _where(y < 0, y + SELU_SCALE_ALPHA, SELU_SCALE),
+        SigmoidGrad: lambda y, dy: dy * y * (1 - y),
+        # Unlike 1 - y y this does not cancel where y is close to 1.
+        TanhGrad: lambda y, dy: dy * ((1 - y) * (1 + y)),
+        SqrtGrad: lambda y, dy: _unless_zero(dy, dy * 0.5 / y),
+        RsqrtGrad: lambda y, dy: _unless_zero(dy, dy * (y * -0.5) * (y * y)),
+        ReciprocalGrad: lambda y, dy: _unless_zero(dy, -dy * y * y),
+        InvGrad: lambda y, dy: _unless_zero(dy, -dy * y * y),
+    }
+)
 
 
 class PreventGradient(RawOp):

@@ -478,6 +478,3 @@ def adjust_contrast(n: Node, _: Builder) -> Expr:
     """By the mean over rows and columns."""
     mean = n.images.reduce(std.ReduceMean, (-3, -2))
     return (n.images - mean) * n.contrast_factor + mean
-
-
-FILL_MODES = ("CONSTANT", "REFLECT", "WRAP", "NEAREST")

@@ -293,6 +293,3 @@ def cross(n: Node, b: Builder) -> Expr:
     orders = b.ints(1, 2, 0), b.ints(2, 0, 1)
     a, c = ([computed(n.moved(name)).take(order, axis=-1) for order in orders] for name in ("a", "b"))
     return a[0] * c[1] - a[1] * c[0]
-
-
-ALIGN = ("LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT")

@@ -78,8 +78,6 @@ class ConvTranspose(onnx.reference.op_run.OpRun):
     onnx's own also gives a group one output channel, and takes no padding from an `output_shape` alone.
     """
 
-    op_domain = ""
-
     def _run(
         self,
         x: Array,
@@ -177,8 +175,6 @@ class _Windows:
 class Conv(onnx.reference.op_run.OpRun):
     """Products of each element of the filter with what it meets, added up."""
 
-    op_domain = ""
-
     def _run(
         self, x: Array, w: Array, b: Array | None = None, *, group: int | None = None, **given: Any
     ) -> tuple[Array]:
@@ -196,8 +192,6 @@ class AveragePool(onnx.reference.op_run.OpRun):
 
     onnx's own, as that of LpPool, refuses counts that are rounded up where padding follows from sizes.
     """
-
-    op_domain = ""
 
     def _run(self, x: Array, *, kernel_shape: Sequence[int], **given: Any) -> tuple[Array]:
         windows = _Windows.of(x.shape[2:], kernel_shape, given)
@@ -217,8 +211,6 @@ class AveragePool(onnx.reference.op_run.OpRun):
 class LpPool(onnx.reference.op_run.OpRun):
     """The norm of each window."""
 
-    op_domain = ""
-
     def _run(self, x: Array, *, kernel_shape: Sequence[int], p: int | None = None, **given: Any) -> tuple[Array]:
         power = 2 if p is None else p
         total = _Windows.of(x.shape[2:], kernel_shape, given).total(np.abs(x) ** power)
@@ -227,8 +219,6 @@ class LpPool(onnx.reference.op_run.OpRun):
 
 class MaxPool(onnx.reference.op_run.OpRun):
     """The largest element of each window and where it is: of equal ones the first."""
-
-    op_domain = ""
 
     def _run(
         self, x: Array, *, kernel_shape: Sequence[int], storage_order: int | None = None, **given: Any
@@ -252,16 +242,12 @@ class MaxPool(onnx.reference.op_run.OpRun):
 class GatherElements(onnx.reference.op_run.OpRun):
     """onnx's own fails along axes of more than 64 elements where indices are fewer lines than the data has."""
 
-    op_domain = ""
-
     def _run(self, data: Array, indices: Array, axis: int | None = None) -> tuple[Array]:
         return (data[_places(indices, axis)],)
 
 
 class ScatterElements(onnx.reference.op_run.OpRun):
     """Updates at their places, one after another where several have the same."""
-
-    op_domain = ""
 
     def _run(
         self, data: Array, indices: Array, updates: Array, *, axis: int | None = None, reduction: str | None = None
@@ -300,8 +286,6 @@ _ACCEPTED_STASH = 1
 class AffineGrid(onnx.reference.ops.op_affine_grid.AffineGrid):
     """onnx's own rounds to float32."""
 
-    op_domain = ""
-
     def _run(self, theta: Array, size: Array, align_corners: int | None = None) -> tuple[Array]:
         places = onnx.reference.ops.op_affine_grid.construct_original_grid(size[2:], align_corners or 0)  # type: ignore[no-untyped-call]
         return (np.einsum("nij,...j->n...i", theta, places),)
@@ -309,8 +293,6 @@ class AffineGrid(onnx.reference.ops.op_affine_grid.AffineGrid):
 
 class BatchNormalization(onnx.reference.ops.op_batch_normalization.BatchNormalization_14):
     """onnx's own takes statistics of the batch in the forms before 14, too, which have no training mode."""
-
-    op_domain = ""
 
     def _run(self, *operands: Array, training_mode: int | None = None, **numbers: float) -> tuple[Array, ...]:
         given = {**numbers, "training_mode": training_mode or 0}
@@ -321,8 +303,6 @@ class BatchNormalization(onnx.reference.ops.op_batch_normalization.BatchNormaliz
 class BitCast(onnx.reference.op_run.OpRun):
     """onnx's own reads the bits of float64, once a model is widened."""
 
-    op_domain = ""
-
     def _run(self, x: Array, to: int, narrow: int | None = None) -> tuple[Array]:
         kept = x if narrow is None else x.astype(tensor_dtype_to_np_dtype(narrow))
         result = kept.view(tensor_dtype_to_np_dtype(to))
@@ -331,8 +311,6 @@ class BitCast(onnx.reference.op_run.OpRun):
 
 class DequantizeLinear(onnx.reference.op_run.OpRun):
     """onnx's own is missing below opset 19, and rounds int32 to float32."""
-
-    op_domain = ""
 
     def _run(
         self,
@@ -353,16 +331,12 @@ class DequantizeLinear(onnx.reference.op_run.OpRun):
 class Erf(onnx.reference.ops.op_erf.Erf):
     """onnx's own computes in float32."""
 
-    op_domain = ""
-
     def _run(self, x: Array) -> tuple[Array]:
         return (np.vectorize(math.erf, otypes=[np.float64])(x),)
 
 
 class GlobalLpPool(onnx.reference.op_run.OpRun):
     """onnx has none."""
-
-    op_domain = ""
 
     def _run(self, x: Array, p: int | None = None) -> tuple[Array]:
         power = 2 if p is None else p
@@ -373,16 +347,12 @@ class GlobalLpPool(onnx.reference.op_run.OpRun):
 class GlobalMaxPool(onnx.reference.ops.op_global_max_pool.GlobalMaxPool):
     """onnx's own takes the largest over two axes, of whatever rank its operand is."""
 
-    op_domain = ""
-
     def _run(self, x: Array) -> tuple[Array]:
         return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
 
 
 class GridSample(onnx.reference.ops.op_grid_sample.GridSample):
     """onnx's own rounds places to float32."""
-
-    op_domain = ""
 
     def _gs_denormalize_coordinates(self, n: Array, dims: Array, align_corners: bool) -> Array:
         placed: Callable[..., float] = self._gs_denormalize
@@ -393,8 +363,6 @@ class GridSample(onnx.reference.ops.op_grid_sample.GridSample):
 
 class GroupNormalization(onnx.reference.op_run.OpRun):
     """onnx has none with scales of groups, as they are before 21."""
-
-    op_domain = ""
 
     def _run(self, x: Array, scale: Array, bias: Array, *, num_groups: int, epsilon: float, **_: Any) -> tuple[Array]:
         if self.run_params["opsets"][""] < _SCALES_OF_CHANNELS:
@@ -409,8 +377,6 @@ class GroupNormalization(onnx.reference.op_run.OpRun):
 class LRN(onnx.reference.op_run.OpRun):
     """onnx's own leaves out the last channel of each neighbourhood."""
 
-    op_domain = ""
-
     def _run(self, x: Array, *, size: int, alpha: float, beta: float, bias: float) -> tuple[Array]:
         before, after = (size - 1) // 2, size // 2
         squares = np.pad(x**2, [(0, 0), (before, after), *[(0, 0)] * (x.ndim - 2)])
@@ -421,8 +387,6 @@ class LRN(onnx.reference.op_run.OpRun):
 class LayerNormalization(onnx.reference.ops.op_layer_normalization.LayerNormalization):
     """onnx's own refuses every stash_type but float32, and computes in its operand's dtype."""
 
-    op_domain = ""
-
     def _run(self, *operands: Array, **given: Any) -> tuple[Array, ...]:
         result: tuple[Array, ...] = super()._run(*operands, **{**given, "stash_type": _ACCEPTED_STASH})  # type: ignore[no-untyped-call]
         return result
@@ -431,7 +395,6 @@ class LayerNormalization(onnx.reference.ops.op_layer_normalization.LayerNormaliz
 class Loop(onnx.reference.ops.op_loop.Loop):
     """onnx's own reads a missing condition as false, and concatenates scan outputs instead of stacking them."""
 
-    op_domain = ""
     body: Any
     _run_body: Callable[..., list[Any]]
 
@@ -465,8 +428,6 @@ class Loop(onnx.reference.ops.op_loop.Loop):
 class LpNormalization(onnx.reference.op_run.OpRun):
     """onnx's own adds up numbers instead of their magnitudes, and divides by zero."""
 
-    op_domain = ""
-
     def _run(self, x: Array, axis: int | None = None, p: int | None = None) -> tuple[Array]:
         along = -1 if axis is None else axis
         norm = np.linalg.norm(x, 2 if p is None else p, along, keepdims=True)
@@ -476,16 +437,12 @@ class LpNormalization(onnx.reference.op_run.OpRun):
 class Mean(onnx.reference.op_run.OpRun):
     """onnx's own fails where the first operand is smaller than the sum."""
 
-    op_domain = ""
-
     def _run(self, *operands: Array) -> tuple[Array]:
         return (np.asarray(sum(operands[1:], operands[0]) / len(operands), operands[0].dtype),)
 
 
 class MeanVarianceNormalization(onnx.reference.op_run.OpRun):
     """onnx's own is a function with constants in float32."""
-
-    op_domain = ""
 
     def _run(self, x: Array, axes: Sequence[int]) -> tuple[Array]:
         centered = x - x.mean(tuple(axes), keepdims=True)
@@ -495,16 +452,12 @@ class MeanVarianceNormalization(onnx.reference.op_run.OpRun):
 class Optional(onnx.reference.op_run.OpRun):
     """onnx's own makes a list of one element, which its readers do not take apart."""
 
-    op_domain = ""
-
     def _run(self, x: Any = None, **_: Any) -> tuple[Any]:
         return (x,)
 
 
 class Pad(onnx.reference.ops.op_pad.Pad_18):
     """onnx's own takes no negative pads, which cut elements off."""
-
-    op_domain = ""
 
     def _run(
         self, data: Array, pads: Array, constant_value: Any = None, axes: Any = None, mode: str | None = None
@@ -522,8 +475,6 @@ class Pad(onnx.reference.ops.op_pad.Pad_18):
 class RMSNormalization(onnx.reference.ops.op_rms_normalization.RMSNormalization):
     """onnx's own refuses every stash_type but float32, and computes in its operand's dtype."""
 
-    op_domain = ""
-
     def _run(self, *operands: Array, **given: Any) -> tuple[Array]:
         result: tuple[Array] = super()._run(*operands, **{**given, "stash_type": _ACCEPTED_STASH})  # type: ignore[no-untyped-call]
         return result
@@ -531,8 +482,6 @@ class RMSNormalization(onnx.reference.ops.op_rms_normalization.RMSNormalization)
 
 class Resize(onnx.reference.ops.op_resize.Resize):
     """onnx's own aligns the corners with a size that is not rounded, where scales are given."""
-
-    op_domain = ""
 
     def _run(self, x: Array, *operands: Any, **given: Any) -> tuple[Array]:  # type: ignore[override]
         roi, scales, sizes = (*operands, None, None, None)[:3]
@@ -547,8 +496,6 @@ class Resize(onnx.reference.ops.op_resize.Resize):
 class RoiAlign(onnx.reference.ops.op_roi_align.RoiAlign):
     """onnx's own shifts regions by half an element in the forms before 16, too."""
 
-    op_domain = ""
-
     def _run(self, *operands: Array, coordinate_transformation_mode: str | None = None, **given: Any) -> tuple[Array]:
         shifts = self.run_params["opsets"][""] >= _SHIFTED_REGIONS
         mode = coordinate_transformation_mode if shifts else "output_half_pixel"
@@ -558,8 +505,6 @@ class RoiAlign(onnx.reference.ops.op_roi_align.RoiAlign):
 
 class Shape(onnx.reference.op_run.OpRun):
     """onnx's own does not clamp an end before the first axis."""
-
-    op_domain = ""
 
     def _run(self, x: Array, start: int | None = None, end: int | None = None) -> tuple[Array]:
         first, last = (
@@ -571,8 +516,6 @@ class Shape(onnx.reference.op_run.OpRun):
 
 class Slice(onnx.reference.op_run.OpRun):
     """onnx's own clamps no start of a walk backwards; of the largest ends of one onnxruntime makes the beginning."""
-
-    op_domain = ""
 
     def _run(
         self, x: Array, starts: Array, ends: Array, axes: Array | None = None, steps: Array | None = None
@@ -589,8 +532,6 @@ class Slice(onnx.reference.op_run.OpRun):
 class STFT(onnx.reference.ops.op_stft.STFT):
     """onnx's own finds no frames in signals of two axes, which onnxruntime takes for real ones."""
 
-    op_domain = ""
-
     def _run(self, x: Array, *operands: Array, **given: Any) -> tuple[Array]:
         x = x[..., np.newaxis] if x.ndim == _REAL_SIGNALS else x
         result: tuple[Array] = super()._run(x, *operands, **given)  # type: ignore[no-untyped-call]
@@ -600,16 +541,12 @@ class STFT(onnx.reference.ops.op_stft.STFT):
 class Softsign(onnx.reference.op_run.OpRun):
     """onnx's own fails at single numbers."""
 
-    op_domain = ""
-
     def _run(self, x: Array) -> tuple[Array]:
         return (np.asarray(x / (1 + np.abs(x)), x.dtype),)
 
 
 class Unique(onnx.reference.op_run.OpRun):
     """onnx's own fails at unsorted elements of some shapes."""
-
-    op_domain = ""
 
     def _run(self, x: Array, axis: int | None = None, sorted: int | None = None) -> tuple[Array, ...]:  # noqa: A002 (ONNX's name)
         result, first, inverse, counts = np.unique(

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from lstm_lower.spatial import VOLUME_FORMATS, spatial_axes, spatial_positions
+from lstm_lower.spatial import spatial_axes, spatial_positions
 from tests.support.gradient_cases import DTYPES, Array, Case, Operands, normal, rng_of
 
 RECORDING = Path(__file__).parents[1] / "data" / "tensorflow" / "spatial.npz"
 
 FORMATS = ("NHWC", "NCHW")
+VOLUME_FORMATS = ("NDHWC", "NCDHW")
 FORMATS_OF = {2: FORMATS, 3: VOLUME_FORMATS}
 
 # Operands that hold sizes.

@@ -17,7 +17,6 @@ Array = np.ndarray[Any, Any]
 
 STRING: int = DataType.Value("DT_STRING")
 RESOURCE: int = DataType.Value("DT_RESOURCE")
-VARIANT: int = DataType.Value("DT_VARIANT")
 
 # The last version of graphs in which a placeholder could not be told to be a scalar.
 _LAST_WITHOUT_SCALARS = 21

@@ -47,7 +47,6 @@ class _Layer(onnx.reference.op_run.OpRun):
         default_activations: of one direction.
     """
 
-    op_domain = ""
     gates: ClassVar[int]
     states: ClassVar[tuple[str, ...]] = ("initial_h",)
     default_activations: ClassVar[list[str]]

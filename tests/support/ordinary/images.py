@@ -8,9 +8,11 @@ from itertools import product
 import numpy as np
 
 from lstm_lower.ops.raw import NUMBERS as REAL
-from lstm_lower.passes.rules.images import FILL_MODES, RADII
+from lstm_lower.passes.rules.images import RADII
 from tests.support.gradient_cases import Array
 from tests.support.ordinary.case import FLOATS, Case, draw, grid, text
+
+FILL_MODES = ("CONSTANT", "REFLECT", "WRAP", "NEAREST")
 
 SIZES = [((3, 4), (6, 8)), ((3, 4), (1, 1)), ((7, 5), (3, 4)), ((1, 1), (2, 3)), ((4, 6), (7, 5))]
 WHOLE = ("uint8", "int32")

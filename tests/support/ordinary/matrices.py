@@ -8,8 +8,9 @@ from itertools import product
 import numpy as np
 
 from lstm_lower.ops.raw import EVERYTHING, NUMBERS
-from lstm_lower.passes.rules.matrices import ALIGN
 from tests.support.ordinary.case import INDEX, Case, draw, grid, text
+
+ALIGN = ("LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT")
 
 MATRICES = [(3, 3), (4, 2), (2, 3, 4)]
 LINES = [(0,), (1,), (-1,), (1, 1)]
