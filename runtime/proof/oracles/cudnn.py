@@ -9,16 +9,260 @@ direction * units (empty otherwise). `host_reserved` is empty.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from lstm_lower.errors import InvalidInputError, requires
-from lstm_lower.layouts import DIRECTIONS, ParamsLayout, resolve_skip_input
-from lstm_lower.runtime.proof.oracles.cudnn_cells import Array
-from lstm_lower.runtime.proof.oracles.cudnn_network import Network
+from lstm_lower.layouts import DIRECTIONS, Block, ParamsLayout, resolve_skip_input
+from lstm_lower.runtime.proof.oracles.finite_differences import Named, Pairing, pairs
+from lstm_lower.runtime.proof.oracles.numerics import Array
 from lstm_lower.runtime.proof.oracles.registry import F, Oracle, oracle
+
+
+class Step(NamedTuple):
+    """One forward step: the new states (h before a projection) and what backward wants to know of it."""
+
+    h: Array
+    c: Array
+    saved: tuple[Array, ...]
+
+
+class StepGrad(NamedTuple):
+    """One backward step: gradients of the two sides of the gates, and of the previous states past the gates."""
+
+    gx: Array
+    gh: Array
+    h: Array
+    c: Array
+
+
+def sigmoid(value: Array) -> Array:
+    """Logistic function that does not overflow."""
+    return 0.5 * (1.0 + np.tanh(0.5 * value))
+
+
+def lstm(gx: Array, gh: Array, h: Array, c: Array) -> Step:
+    """Gates i, f, g (new memory), o; c' = f c + i g; h' = o tanh(c')."""
+    i, f, g, o = np.split(gx + gh, 4, axis=-1)
+    i, f, g, o = sigmoid(i), sigmoid(f), np.tanh(g), sigmoid(o)
+    cell = f * c + i * g
+    return Step(o * np.tanh(cell), cell, (i, f, g, o, np.tanh(cell), c))
+
+
+def lstm_grad(saved: tuple[Array, ...], dh: Array, dc: Array) -> StepGrad:
+    """Derivative of `lstm`; `dh` is that of h before the projection."""
+    i, f, g, o, co, c_prev = saved
+    dcell = dc + dh * o * (1 - co * co)
+    parts = (dcell * g * i * (1 - i), dcell * c_prev * f * (1 - f), dcell * i * (1 - g * g), dh * co * o * (1 - o))
+    gates = np.concatenate(parts, axis=-1)
+    return StepGrad(gates, gates, np.zeros_like(dh), dcell * f)
+
+
+def gru(gx: Array, gh: Array, h: Array, c: Array) -> Step:
+    """Gates r, u, n; n = tanh(gx_n + r gh_n); h' = (1 - u) n + u h."""
+    xr, xu, xn = np.split(gx, 3, axis=-1)
+    hr, hu, hn = np.split(gh, 3, axis=-1)
+    r, u = sigmoid(xr + hr), sigmoid(xu + hu)
+    n = np.tanh(xn + r * hn)
+    return Step((1 - u) * n + u * h, c, (r, u, n, hn, h))
+
+
+def gru_grad(saved: tuple[Array, ...], dh: Array, dc: Array) -> StepGrad:
+    """Derivative of `gru`."""
+    r, u, n, hn, h_prev = saved
+    dn = dh * (1 - u) * (1 - n * n)
+    du = dh * (h_prev - n) * u * (1 - u)
+    dr = dn * hn * r * (1 - r)
+    return StepGrad(np.concatenate((dr, du, dn), axis=-1), np.concatenate((dr, du, dn * r), axis=-1), dh * u, dc)
+
+
+def rnn_tanh(gx: Array, gh: Array, h: Array, c: Array) -> Step:
+    """One gate: h' = tanh(gx + gh)."""
+    out = np.tanh(gx + gh)
+    return Step(out, c, (out,))
+
+
+def rnn_tanh_grad(saved: tuple[Array, ...], dh: Array, dc: Array) -> StepGrad:
+    """Derivative of `rnn_tanh`."""
+    gates = dh * (1 - saved[0] * saved[0])
+    return StepGrad(gates, gates, np.zeros_like(dh), dc)
+
+
+def rnn_relu(gx: Array, gh: Array, h: Array, c: Array) -> Step:
+    """One gate: h' = max(gx + gh, 0)."""
+    out = np.maximum(gx + gh, 0)
+    return Step(out, c, (out,))
+
+
+def rnn_relu_grad(saved: tuple[Array, ...], dh: Array, dc: Array) -> StepGrad:
+    """Derivative of `rnn_relu`; 0 at 0, as PyTorch has it."""
+    gates = dh * (saved[0] > 0)
+    return StepGrad(gates, gates, np.zeros_like(dh), dc)
+
+
+CELLS = {
+    "lstm": (lstm, lstm_grad),
+    "gru": (gru, gru_grad),
+    "rnn_tanh": (rnn_tanh, rnn_tanh_grad),
+    "rnn_relu": (rnn_relu, rnn_relu_grad),
+}
+
+
+class Weights(NamedTuple):
+    """One pseudo-layer's matrices and biases; also their gradients."""
+
+    W: Array
+    R: Array
+    P: Array | None
+    bW: Array
+    bR: Array
+
+
+class Trace(NamedTuple):
+    """Values that one pseudo-layer's forward pass leaves for its backward pass; sequences in the order of its steps."""
+
+    x: Array
+    h: list[Array]
+    saved: list[tuple[Array, ...]]
+    unprojected: list[Array]
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network over one batch.
+
+    Attributes:
+        layout: sizes, mode and directions.
+        lengths: `[B]` steps per sequence.
+        masks: `[L-1, T, B, D*H]` scaled dropout masks, or None for none.
+    """
+
+    layout: ParamsLayout
+    lengths: np.ndarray[Any, np.dtype[np.int64]]
+    masks: Array | None
+
+    def weights(self, params: Array) -> list[Weights]:
+        """Cuts the buffer into the pseudo-layers' parts."""
+
+        def cut(block: Block) -> Array:
+            return params[block.offset : block.end].reshape(block.shape)
+
+        return [
+            Weights(cut(row.W), cut(row.R), cut(row.P) if row.P else None, cut(row.bW), cut(row.bR))
+            for row in self.layout.table
+        ]
+
+    def _turn(self, sequence: Array, direction: int) -> Array:
+        """Reverses each sequence's own steps for direction 1, an involution; padding stays in place."""
+        if direction == 0:
+            return sequence
+        turned = sequence.copy()
+        for row, length in enumerate(self.lengths):
+            turned[:length, row] = sequence[:length, row][::-1]
+        return turned
+
+    def _running(self, t: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        return (t < self.lengths)[:, None]
+
+    def _side(self, x: Array, w: Weights) -> Array:
+        # Under skip_input W has no columns: x itself is every gate's input side.
+        product = np.tile(x, len(self.layout.gates)) if w.W.size == 0 and self.layout.skip_input else x @ w.W.T
+        return product + w.bW
+
+    def forward(
+        self, x: Array, h0: Array, c0: Array, weights: list[Weights]
+    ) -> tuple[Array, Array, Array, list[Trace]]:
+        """Runs all layers.
+
+        Args:
+            x: `[T, B, I]`.
+            h0: `[L*D, B, H]`.
+            c0: `[L*D, B, N]`; zeros for the modes without a cell state.
+            weights: per pseudo-layer.
+
+        Returns:
+            output `[T, B, D*H]`, final h and c, and a trace per pseudo-layer.
+        """
+        step, _ = CELLS[self.layout.rnn_mode]
+        h_final, c_final, traces = np.zeros_like(h0), np.zeros_like(c0), []
+        for layer in range(self.layout.num_layers):
+            if layer and self.masks is not None:
+                x = x * self.masks[layer - 1]
+            outputs = []
+            for direction in range(self.layout.directions):
+                p = layer * self.layout.directions + direction
+                w, h, c = weights[p], h0[p], c0[p]
+                trace = Trace(self._turn(x, direction), [], [], [])
+                out = np.zeros((x.shape[0], x.shape[1], self.layout.hidden_size))
+                for t in range(x.shape[0]):
+                    done = step(self._side(trace.x[t], w), h @ w.R.T + w.bR, h, c)
+                    trace.h.append(h)
+                    trace.saved.append(done.saved)
+                    trace.unprojected.append(done.h)
+                    run = self._running(t)
+                    h_new = done.h if w.P is None else done.h @ w.P.T
+                    out[t] = np.where(run, h_new, 0)
+                    h, c = np.where(run, h_new, h), np.where(run, done.c, c)
+                h_final[p], c_final[p] = h, c
+                outputs.append(self._turn(out, direction))
+                traces.append(trace)
+            x = np.concatenate(outputs, axis=-1)
+        return x, h_final, c_final, traces
+
+    def backward(
+        self, dy: Array, dh_final: Array, dc_final: Array, weights: list[Weights], traces: list[Trace]
+    ) -> tuple[Array, Array, Array, Array]:
+        """Reverse mode of `forward`: gradients of x, h0, c0 and of the params buffer."""
+        dh0, dc0, dparams = np.zeros_like(dh_final), np.zeros_like(dc_final), np.zeros(self.layout.size)
+        for layer in reversed(range(self.layout.num_layers)):
+            dx: Array = np.zeros(())
+            for direction in range(self.layout.directions):
+                p = layer * self.layout.directions + direction
+                half = dy[..., direction * self.layout.hidden_size : (direction + 1) * self.layout.hidden_size]
+                turned = self._turn(half, direction)
+                part, dh0[p], dc0[p], grads = self._layer_grad(turned, dh_final[p], dc_final[p], weights[p], traces[p])
+                dx = dx + self._turn(part, direction)
+                for block, grad in zip(self._blocks(p), grads, strict=True):
+                    if block is not None and grad is not None:
+                        dparams[block.offset : block.end] = grad.ravel()
+            dy = dx if layer == 0 or self.masks is None else dx * self.masks[layer - 1]
+        return dy, dh0, dc0, dparams
+
+    def _blocks(self, p: int) -> tuple[Block | None, ...]:
+        row = self.layout.table[p]
+        return row.W, row.R, row.P, row.bW, row.bR
+
+    def _layer_grad(
+        self, dy: Array, dh: Array, dc: Array, w: Weights, trace: Trace
+    ) -> tuple[Array, Array, Array, Weights]:
+        _, step_grad = CELLS[self.layout.rnn_mode]
+        dw, dr, dbw, dbr = (np.zeros_like(part) for part in (w.W, w.R, w.bW, w.bR))
+        dp = None if w.P is None else np.zeros_like(w.P)
+        dx = np.zeros_like(trace.x)
+        for t in reversed(range(len(trace.h))):
+            run = self._running(t)
+            dh_new = np.where(run, dh + dy[t], 0)
+            dm = dh_new
+            if w.P is not None and dp is not None:
+                dm = dh_new @ w.P
+                dp += dh_new.T @ trace.unprojected[t]
+            grad = step_grad(trace.saved[t], dm, np.where(run, dc, 0))
+            past = grad.gh @ w.R if w.P is not None else grad.gh @ w.R + grad.h
+            dh, dc = np.where(run, past, dh), np.where(run, grad.c, dc)
+            if w.W.size == 0 and self.layout.skip_input:
+                dx[t] = grad.gx.reshape(dx.shape[1], -1, self.layout.num_units).sum(axis=1)
+            else:
+                dx[t] = grad.gx @ w.W
+                dw += grad.gx.T @ trace.x[t]
+            dr += grad.gh.T @ trace.h[t]
+            dbw += grad.gx.sum(axis=0)
+            dbr += grad.gh.sum(axis=0)
+        return dx, dh, dc, Weights(dw, dr, dp, dbw, dbr)
+
 
 Operand = Any
 Outputs = dict[str, np.ndarray[Any, Any]]
@@ -244,3 +488,45 @@ def cudnn_rnn_backprop_v2(*, host_reserved: Operand, **operands: Any) -> Outputs
 def cudnn_rnn_backprop_v3(**operands: Any) -> Outputs:
     """CudnnRNNBackpropV3: reverse mode of `cudnn_rnn_v3`, as `cudnn_rnn_backprop_v2`."""
     return cudnn_rnn_backprop_v2(**operands)
+
+
+T, B, I, N, LAYERS = 3, 2, 3, 2, 2  # noqa: E741 - the names that shapes are written with
+
+COTANGENTS = {f"{output}_backprop": output for output in ("output", "output_h", "output_c")}
+
+
+def shrink(attributes: Named) -> dict[str, Any]:
+    """A projection to one element stands for any."""
+    return {**attributes, "num_proj": 1} if attributes.get("num_proj") else dict(attributes)
+
+
+def sample(rng: np.random.Generator, attributes: Named, *, ragged: bool) -> dict[str, Any]:
+    """Two layers over two sequences, of different lengths if they are ragged."""
+    mode, directions = attributes.get("rnn_mode", "lstm"), DIRECTIONS[attributes.get("direction", "unidirectional")]
+    num_proj = attributes.get("num_proj", 0)
+    width = N if attributes.get("input_mode") == "skip_input" else I
+    skips = resolve_skip_input(attributes.get("input_mode", "linear_input"), width, num_proj or N)
+    layout = ParamsLayout(mode, LAYERS, directions, width, N, num_proj, skips)
+    states = (layout.pseudo_layers, B)
+    operands: dict[str, Any] = {
+        "input": rng.standard_normal((T, B, width)),
+        "input_h": rng.standard_normal((*states, layout.hidden_size)),
+        "input_c": rng.standard_normal((*states, N)) if mode == "lstm" else np.zeros(()),
+        "params": 0.7 * rng.standard_normal(layout.size),
+    }
+    if ragged:
+        operands["sequence_lengths"] = np.array([T, T - 1], np.int32)
+    if not attributes.get("time_major", True):
+        operands |= {name: operands[name].swapaxes(0, 1) for name in ("input", "input_h")}
+        operands["input_c"] = operands["input_c"].swapaxes(0, 1) if mode == "lstm" else operands["input_c"]
+    return operands
+
+
+def gradients(operands: Named, outputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Backprop returns every gradient."""
+    return {name: outputs[f"{name}_backprop"] for name in ("input", "input_h", "input_c", "params")}
+
+
+for version in ("", "V2", "V3"):
+    samples = partial(sample, ragged=version == "V3")
+    pairs(f"CudnnRNNBackprop{version}", Pairing(f"CudnnRNN{version}", COTANGENTS, gradients, samples, shrink=shrink))
