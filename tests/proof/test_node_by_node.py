@@ -60,7 +60,7 @@ def test_a_wrong_evaluator_is_named(factor: float, monkeypatch: pytest.MonkeyPat
 
 def test_a_wrong_rule_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     right = RULES["BlockLSTM"]
-    wrong = lambda node, b: {name: value * 1.01 for name, value in right.formula(node, b).items()}  # noqa: E731
+    wrong = lambda node, b: [value * 1.01 for value in right.formula(node, b)]  # noqa: E731
     monkeypatch.setitem(RULES._entries, key_of("BlockLSTM"), dataclasses.replace(right, formula=wrong))
     report = check(single_node_model("BlockLSTM", valid_inputs("BlockLSTM")))
     assert report.disagreement is not None
