@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.tensorflow.loops.checks import WAYS, Maker, check, loops, meta_of, needs_tensorflow
+from tests.tensorflow.loops.checks import WAYS, Maker, Way, check, loops, meta_of, needs_tensorflow
 from tests.tensorflow.loops.grid import MADE_ON_THE_SPOT, PART
 
 pytest.importorskip("tensorboard")
@@ -32,3 +33,28 @@ def test_three_steps_recorded(recorded: Path, number: int, name: str) -> None:
 @pytest.mark.parametrize(("number", "name"), [part for part in NUMBERED if part.id in MADE_ON_THE_SPOT])
 def test_three_steps(maker: Maker, number: int, name: str) -> None:
     check_steps(maker.graph(name), number, name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS[1:])
+def test_three_steps_in_every_way(recorded: Path, way: Way) -> None:
+    check(meta_of(recorded, "v1/arrays/whole/adam"), way)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["v1/nested/whole/sgd", "v2/arrays/lengths/sgd"])
+def test_graphs_that_declare_no_shapes(recorded: Path, name: str, tmp_path: Path) -> None:
+    """What TensorFlow writes beside each node may be gone from a graph."""
+    from tensorboard.compat.proto.meta_graph_pb2 import MetaGraphDef
+
+    meta = meta_of(recorded, name)
+    for path in recorded.glob(f"{meta.stem}.*"):
+        shutil.copy(path, tmp_path)
+    graph = MetaGraphDef.FromString(meta.read_bytes())
+    functions = graph.graph_def.library.function
+    for node in (*graph.graph_def.node, *(node for function in functions for node in function.node_def)):
+        node.attr.pop("_output_shapes", None)
+    for function in functions:
+        function.ClearField("arg_attr")
+    (tmp_path / meta.name).write_bytes(graph.SerializeToString())
+    check(tmp_path / meta.name)
