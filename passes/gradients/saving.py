@@ -220,16 +220,6 @@ class ForwardSteps(StepValues):
         shape = self.b.facts.shape(before)
         return isinstance(self.op, std.Scan) or (shape is not None and shape == self.b.facts.shape(after))
 
-    def count(self) -> Expr:
-        """How many steps a Loop has run, a scalar."""
-        op, b = self.op, self.b
-        assert isinstance(op, std.Loop)
-        if op.is_counted:
-            assert op.trips is not None
-            trips = b.wrap(op.trips)
-            return (trips if trips.shape == () else trips.reshape()).maximum(0)
-        return b.op(std.Size, b.wrap(self.sequence(op.body.inputs[0])))
-
     def pieces(self, value: ir.Value) -> Pieces:
         """The values of all steps of a Loop, of whatever shapes."""
         b, inner = self.b, self.inside()

@@ -78,10 +78,16 @@ class StepValues:
         sequence.shape = None if whole is None else stated(whole)
 
     def count(self) -> Expr:
-        """The number of a Loop's steps, a scalar."""
-        zero, number = self.b.constant(0), self.b.space.value(f"{self.scope}/count", ir.TensorType(INT64), ())
-        inner = self.inside()
-        return self.b.wrap(self._carry(zero.value, number, (inner.wrap(number) + 1).value))
+        """How many steps a Loop has run, a scalar: its trip count, or a number that it carries along."""
+        op, b = self.op, self.b
+        assert isinstance(op, std.Loop)
+        if op.is_counted:
+            assert op.trips is not None
+            trips = b.wrap(op.trips)
+            return (trips if trips.shape == () else trips.reshape()).maximum(0)
+        number = b.space.value(f"{self.scope}/count", ir.TensorType(INT64), ())
+        zero = Builder.before(op.node, b.space).constant(0)
+        return b.wrap(self._carry(zero.value, number, (self.inside().wrap(number) + 1).value))
 
     def joined(self, piece: ir.Value, *, backwards: bool = False) -> Expr:
         """A vector of all steps' pieces, which stands right behind the Loop; `backwards` with the last one in front."""
