@@ -114,6 +114,9 @@ def _selu(n: Call, x: Expr) -> Expr:
 
 @translates(aten.celu.default)
 def _celu(n: Call, x: Expr, alpha: float = 1) -> Expr:
+    if x.dtype == ir.DataType.DOUBLE:
+        # onnxruntime has Celu in float32 alone.
+        return n.b.op(std.Elu, x / alpha) * alpha
     return n.b.op(std.Celu, x, alpha=float(alpha))
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import onnx_ir as ir
 import torch
+from torch import Tensor
+from torch.nn import functional
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr
@@ -14,6 +16,7 @@ from lstm_lower.passes.decompositions.images import Sampling, affine_places, gri
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.torch.aten.layers import of_each_axis, rank_of, with_batch
 from lstm_lower.torch.aten.registry import Call, Size, translates
+from lstm_lower.torch.aten.tracing import operator, traces
 
 aten = torch.ops.aten
 
@@ -137,7 +140,18 @@ def _grid_sampler(n: Call, x: Expr, grid: Expr, mode: int, padding: int, align_c
     )
 
 
-@translates(aten.affine_grid_generator.default)
+# PyTorch's own takes sizes as numbers.
+@operator("affine_grid(Tensor theta, SymInt[] size, bool align_corners) -> Tensor")
+def _AFFINE_GRID(theta: Tensor, size: Sequence[Any], align_corners: bool) -> Tensor:  # noqa: N802
+    return theta.new_empty([size[0], *size[2:], len(size) - 2])
+
+
+@traces(functional.affine_grid)
+def _traced_affine_grid(theta: Tensor, size: Sequence[Any], align_corners: bool | None = None) -> Any:
+    return _AFFINE_GRID(theta, list(size), bool(align_corners))
+
+
+@translates(_AFFINE_GRID, aten.affine_grid_generator.default)
 def _affine_grid(n: Call, theta: Expr, size: Sequence[Size], align_corners: bool) -> Expr:
     sizes = [x if isinstance(x, int) else x.unsqueeze(0) for x in size]
     return affine_places(theta, sizes, align_corners=align_corners)

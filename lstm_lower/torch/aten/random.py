@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import onnx_ir as ir
 import torch
+from torch import Tensor
 
+from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, detached
+from lstm_lower.passes.formulas.special_functions import log1p_of
 from lstm_lower.torch.aten.registry import Call, Size, translates
+from lstm_lower.torch.aten.tracing import traces
 
 aten = torch.ops.aten
 
@@ -117,14 +122,19 @@ def _whole_like_from(n: Call, x: Expr, low: Size, high: Size, **_: Any) -> Expr:
     return _whole_numbers(n, low, high)
 
 
-@translates(aten.random.default, aten.random.to, getattr(aten.random, "from"))
-def _whole_in_place(n: Call, x: Expr, *bounds: Any, **_: Any) -> Expr:
-    if not bounds and x.dtype != FLOAT:
-        raise n.refuse(f"bounds, got none for {x.dtype}", "x.random_(0, 2**24) draws whole numbers")
-    low, high = (0, WHOLE) if not bounds else (0, bounds[0]) if len(bounds) == 1 else bounds
-    if high is None:
-        raise n.refuse("an upper bound, got none", "x.random_(0, 2**24) draws whole numbers")
-    return _whole_numbers(n, low, high)
+@traces(Tensor.random_)
+def _whole_in_place(x: Tensor, *bounds: Any, **options: Any) -> Tensor:
+    """By position or by PyTorch's names, of which one is no name in Python, nor in its traces."""
+    bounds = (0, *bounds) if len(bounds) == 1 and "to" not in options else bounds
+    low = bounds[0] if bounds else options.get("from", 0)
+    high = bounds[1] if len(bounds) > 1 else options.get("to")
+    if high is None and x.dtype != torch.float32:
+        raise UnsupportedOpError(
+            f"random_ requires bounds, got none for {str(x.dtype).removeprefix('torch.')}; x.random_(0, 2**24) "
+            "draws whole numbers"
+        )
+    high = WHOLE if high is None else high
+    return x.copy_(torch.randint(low, high, x.shape))
 
 
 def _whole_numbers(n: Call, low: Any, high: Any) -> Expr:
@@ -154,6 +164,31 @@ def _multinomial(n: Call, x: Expr, count: int, replacement: bool = False, **_: A
         return drawn if axis else drawn.squeeze(0)
     keys = shares / -uniform(x.sizes(), x.dtype, b).log()
     return b.ops(std.TopK, keys, n.vector([count]), outputs=2, axis=axis)[1]
+
+
+# By PyTorch's own formulas.
+
+
+@translates(aten.exponential.default)
+def _exponential(n: Call, x: Expr, rate: float = 1.0, **_: Any) -> Expr:
+    drawn, least = _uniform_of(n), torch.finfo(n.results[0].dtype).eps / 2
+    return n.b.where(drawn >= 1 - least, -least, drawn.log()) * (-1 / rate)
+
+
+@translates(aten.geometric.default)
+def _geometric(n: Call, x: Expr, p: float, **_: Any) -> Expr:
+    return (log1p_of(-_uniform_of(n)) / math.log1p(-p)).floor() + 1
+
+
+@translates(aten.cauchy.default)
+def _cauchy(n: Call, x: Expr, median: float = 0, width: float = 1, **_: Any) -> Expr:
+    angle = (_uniform_of(n) - 0.5) * math.pi
+    return n.b.op(std.Sin, angle) / n.b.op(std.Cos, angle) * width + median
+
+
+@translates(aten.log_normal.default)
+def _log_normal(n: Call, x: Expr, mean: float = 1, deviation: float = 2, **_: Any) -> Expr:
+    return (_normal_of(n) * deviation + mean).exp()
 
 
 _FED = "draw the numbers outside of forward, and hand them to it as an input"
