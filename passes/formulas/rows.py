@@ -92,3 +92,12 @@ def fitted(x: Expr, axis: int, size: Size) -> Expr:
     made = padded(x, axis, 0, size - x.size(axis))
     own = size if isinstance(size, int) else None
     return x if made is x else x.builder.set_shape(made, [own if i == axis else d for i, d in enumerate(x.shape or ())])
+
+
+def turned(x: Expr, axes: Sequence[int]) -> Expr:
+    """X with the order along axes turned round."""
+    b = x.builder
+    if not axes:
+        return x
+    starts, ends = [-1] * len(axes), [-(2**31)] * len(axes)
+    return b.op(std.Slice, x, b.ints(*starts), b.ints(*ends), b.ints(*axes), b.ints(*starts))

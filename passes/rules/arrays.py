@@ -18,7 +18,7 @@ from lstm_lower.graph.builder import Builder, Expr, concat
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import COMPLEX, COMPUTED, FLOATS, INDEX, RawOp
 from lstm_lower.passes.formulas.indices import from_front, within
-from lstm_lower.passes.formulas.rows import INT64, add_rows, flatten_rows, reshape_to, row_numbers
+from lstm_lower.passes.formulas.rows import INT64, add_rows, flatten_rows, reshape_to, row_numbers, turned
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.formulas.special_functions import log1p_of
 from lstm_lower.passes.rules.indexing import rank_of
@@ -142,15 +142,6 @@ class Reverse(RawOp, dims="R"):
 def reverse(n: Node, _: Builder) -> Expr:
     """A slice backwards along each axis that is turned round."""
     return turned(n.moved("tensor"), [int(axis) for axis in n.fixed("dims").nonzero()[0]])
-
-
-def turned(x: Expr, axes: Sequence[int]) -> Expr:
-    """X with the order along axes turned round."""
-    b = x.builder
-    if not axes:
-        return x
-    starts, ends = [-1] * len(axes), [-(2**31)] * len(axes)
-    return b.op(std.Slice, x, b.ints(*starts), b.ints(*ends), b.ints(*axes), b.ints(*starts))
 
 
 class Diag(RawOp, T=COMPUTED):

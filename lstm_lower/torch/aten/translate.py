@@ -22,6 +22,7 @@ from lstm_lower.torch.aten import (  # noqa: F401
     arrays,
     attention,
     control_flow,
+    creation,
     elementwise,
     images,
     indexing,
