@@ -25,7 +25,7 @@ def _sizes_behind(x: Expr) -> list[int | Expr]:
 
 
 def product(x: Expr, axis: int, *, exclusive: bool = False, reverse: bool = False) -> Expr:
-    """Products of all elements up to each one along an axis; an exclusive one is without the element, and starts at 1."""
+    """Products of all elements up to each one along an axis; an exclusive one is without it, and starts at 1."""
     along, back = _along(x, axis)
     b = x.builder
 

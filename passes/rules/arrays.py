@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Sequence
 
 import onnx_ir as ir
 

@@ -17,9 +17,8 @@ from lstm_lower.ops.raw import (
 )
 from lstm_lower.passes.formulas.complex_numbers import conjugate
 from lstm_lower.passes.formulas.kernels import computed, movable
-from lstm_lower.passes.formulas.rows import INT64
+from lstm_lower.passes.formulas.rows import INT64, turned
 from lstm_lower.passes.formulas.sizes import Size, at_least, entries, remainder, up_to, wide
-from lstm_lower.passes.formulas.rows import turned
 from lstm_lower.passes.rules.indexing import rank_of
 from lstm_lower.passes.rules.registry import Node, lowers
 

@@ -12,6 +12,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import NUMBERS, RawOp
+from lstm_lower.passes.formulas import cumulative
 from lstm_lower.passes.rules.indexing import rank_of
 from lstm_lower.passes.rules.registry import Node, lowers, widened
 
@@ -249,20 +250,11 @@ class Cumprod(_Cumulative, T=NUMBERS):
 
 
 @lowers(Cumprod, repeatable=True)
-def cumprod(n: Node, b: Builder) -> Expr:
+def cumprod(n: Node, _: Builder) -> Expr:
     """A Scan along the axis that multiplies; an exclusive product starts with 1."""
     axis, rank = int(n.fixed("axis")), rank_of(n, "x", n.x)
     x = _in_int64(n.x)
     along = axis % rank
     if x.size(along) == 0:
         return n.x
-    order = [along, *(other for other in range(rank) if other != along)]
-    steps = x.transpose(*order)
-    start = b.fill(1, [steps.size(position) for position in range(1, rank)], steps.dtype)
-
-    def body(states: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
-        product = states[0] * inputs[0]
-        return [product], [states[0] if n.exclusive else product]
-
-    _, (products,) = b.scan(body, states=[start], inputs=[steps], reverse=bool(n.reverse))
-    return products.transpose(*(order.index(position) for position in range(rank)))
+    return cumulative.product(x, along, exclusive=n.exclusive, reverse=n.reverse)

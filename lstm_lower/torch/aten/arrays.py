@@ -104,7 +104,7 @@ def _reversed_axes(n: Call, x: Expr) -> Expr:
 
 
 @translates(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.squeeze_copy.default)
-def _squeeze(n: Call, x: Expr, dim: int | Sequence[int] | None = None) -> Expr:  # noqa: ARG001
+def _squeeze(n: Call, x: Expr, dim: int | Sequence[int] | None = None) -> Expr:
     """Without the axes of one element that the trace leaves out."""
     sizes = n.fake(0).shape
     named = range(len(sizes)) if dim is None else [dim] if isinstance(dim, int) else dim

@@ -368,33 +368,28 @@ def _topk(
     return n.b.ops(std.TopK, computed(x), n.vector([k]), outputs=2, **options)
 
 
-def _ranked(x: Expr, rank: Expr, dim: int, *, keepdim: bool) -> list[Expr]:
-    """The element of a rank [1], counted from 0, along an axis, and its place."""
-    axis = counted(x, dim)
-    _, order = sorted_along(x, axis)
-    return _at(x, order.slice(rank, rank + 1, axis=axis), dim, keepdim=keepdim)
-
-
 @translates(aten.kthvalue.default)
 @_without_axes
 def _kth_value(n: Call, x: Expr, k: Any, dim: int = -1, keepdim: bool = False) -> list[Expr]:
-    return _ranked(x, n.vector([k]) - 1, dim, keepdim=keepdim)
-
-
-def _is_nan(x: Expr, axis: int, *, keepdim: bool) -> Expr:
-    """Whether some element along an axis is no number."""
-    return x.builder.op(std.IsNaN, x).cast(INT32).sum(axis, keepdims=keepdim) > 0
+    """The element of a rank, counted from 1, along an axis, and its place."""
+    axis, last = counted(x, dim), n.vector([k])
+    _, order = sorted_along(x, axis)
+    return _at(x, order.slice(last - 1, last, axis=axis), dim, keepdim=keepdim)
 
 
 @translates(aten.median.dim)
 @_without_axes
 def _median(n: Call, x: Expr, dim: int, keepdim: bool = False) -> list[Expr]:
-    """The lower one of two; no number where one is none."""
+    """The lower one of two; the first that is no number where there is one."""
     b, axis = n.b, counted(x, dim)
-    values, places = _ranked(x, (b.sizes([x.size(axis)]) - 1) / 2, dim, keepdim=keepdim)
+    _, order = sorted_along(x, axis)
+    middle = (b.sizes([x.size(axis)]) - 1) / 2
+    places = order.slice(middle, middle + 1, axis=axis)
     if x.dtype.is_floating_point():
-        values = b.where(_is_nan(x, axis, keepdim=keepdim), math.nan, values)
-    return [values, places]
+        missing = b.op(std.IsNaN, x).cast(INT32)
+        first = b.op(std.ArgMax, missing, axis=axis, keepdims=1)
+        places = b.where(missing.sum(axis, keepdims=True) > 0, first, places)
+    return _at(x, places, dim, keepdim=keepdim)
 
 
 def _of_all(middle: Callable[..., list[Expr]]) -> Callable[[Call, Expr], Expr]:
@@ -405,9 +400,9 @@ def _of_all(middle: Callable[..., list[Expr]]) -> Callable[[Call, Expr], Expr]:
         value = detached(middle(n, flat, 0)[0])
         if not x.dtype.is_floating_point():
             return value
-        equal = flat.equals(value)
-        shared = n.b.where(equal, flat, 0).sum(0) / equal.cast(x.dtype).sum(0)
-        return n.b.where(n.b.op(std.IsNaN, value), math.nan, shared)
+        none = n.b.op(std.IsNaN, flat) & n.b.op(std.IsNaN, value)
+        equal = flat.equals(value) | none
+        return n.b.where(equal, flat, 0).sum(0) / equal.cast(x.dtype).sum(0)
 
     return of_all
 
