@@ -2,86 +2,27 @@
 
 from __future__ import annotations
 
-import functools
-import math
-
-import onnx_ir as ir
-
-from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr, detached
-from lstm_lower.passes.formulas.reflections import qr, reflected
-from lstm_lower.passes.formulas.sizes import up_to
+from lstm_lower.graph.builder import Expr
+from lstm_lower.passes.formulas.matrix_functions import exponential
+from lstm_lower.passes.formulas.reflections import product, qr
 from lstm_lower.torch.nodes import Formula, Traced
 
-# The series of exp to this power leaves nothing out in float64 where the norm is at most 1/2.
-_POWERS, _BLOCK = 15, 4
-# More squarings than these are for numbers whose exp is none.
-_SQUARINGS = 64
 
-
-def householder(n: Traced) -> list[Expr | None]:
+def _householder(n: Traced) -> list[Expr | None]:
     """Q [..., m, n] and R [..., n, n] of a matrix with m >= n."""
     return list(qr(n.operand(0), full=False))
 
 
-def reflections(n: Traced) -> list[Expr | None]:
-    """The first columns [..., m, n] of a product of reflections, by vectors [..., m, n] and shares [..., n] of them."""
-    vectors, shares = n.operand(0), n.operand(1)
-    rank = len(vectors.shape or ())
-    first = (rank - 1, *range(rank - 1))
-    each = shares.transpose(rank - 2, *range(rank - 2)).unsqueeze(rank - 1)
-    return [_product(vectors, vectors.transpose(*first), each)]
+def _reflections(n: Traced) -> list[Expr | None]:
+    return [product(n.operand(0), n.operand(1))]
 
 
-def _product(like: Expr, vectors: Expr, shares: Expr) -> Expr:
-    b = like.builder
-    rows, columns = (up_to(b, like.size(axis)) for axis in (-2, -1))
-    unit = b.where(rows.unsqueeze(1).equals(columns), 1, b.zeros_like(like))
-    (q,), _ = b.scan(
-        lambda carried, inputs: ([reflected(carried[0], *inputs)], []),
-        states=[unit],
-        inputs=[vectors, shares],
-        reverse=True,
-    )
-    return q
-
-
-def exponential(n: Traced) -> list[Expr | None]:
-    """The exponential of a matrix, by its series for a matrix that is halved until it is small, and squared as often.
-
-    Source: Moler and Van Loan, Nineteen dubious ways to compute the exponential of a matrix, 2003, method 3.
-    """
-    b, matrix = n.b, n.operand(0)
-    rank = len(matrix.shape or ())
-    norm = detached(matrix.abs().sum(rank - 2, keepdims=True).reduce(std.ReduceMax, rank - 1))
-    large = norm > 0.5
-    doublings = b.op(std.Ceil, b.where(large, norm, 1).log() / math.log(2)) + 1
-    count = b.where(large, doublings.minimum(_SQUARINGS), 0)
-    small = matrix * 2**-count
-    numbers = up_to(b, matrix.size(-1))
-    unit = numbers.unsqueeze(1).equals(numbers).cast(matrix.dtype)
-    powers = [unit, small]
-    while len(powers) <= _BLOCK:
-        powers.append(powers[-1] @ small)
-
-    def block(start: int) -> Expr:
-        terms = [powers[k] * (1 / math.factorial(start + k)) for k in range(_BLOCK)]
-        return functools.reduce(lambda total, term: total + term, terms)
-
-    starts = range(_POWERS + 1 - _BLOCK, -1, -_BLOCK)
-    series = functools.reduce(lambda total, start: total @ powers[_BLOCK] + block(start), starts[1:], block(starts[0]))
-    most = count.reshape(-1).reduce(std.ReduceMax, 0).maximum(1).cast(ir.DataType.INT64)
-
-    def square(carried: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
-        (x,), (k,) = carried, inputs
-        return [b.where(k.cast(count.dtype) < count, x @ x, x)], []
-
-    (result,), _ = b.scan(square, states=[series], inputs=[up_to(b, most)])
-    return [result]
+def _exponential(n: Traced) -> list[Expr | None]:
+    return [exponential(n.operand(0))]
 
 
 MATRICES: dict[str, Formula] = {
-    "Householder": householder,
-    "MatrixExponential": exponential,
-    "Reflections": reflections,
+    "Householder": _householder,
+    "MatrixExponential": _exponential,
+    "Reflections": _reflections,
 }

@@ -61,3 +61,18 @@ def reflected(matrix: Expr, vector: Expr, factor: Expr) -> Expr:
     rank = len(matrix.shape or ())
     along = vector.unsqueeze(rank - 2) @ matrix
     return matrix - vector.unsqueeze(rank - 1) * (factor.unsqueeze(rank - 1) * along)
+
+
+def product(vectors: Expr, shares: Expr) -> Expr:
+    """The first columns [..., m, n] of a product of reflections, by vectors [..., m, n] and shares [..., n] of them."""
+    b, rank = vectors.builder, len(vectors.shape or ())
+    each = shares.transpose(rank - 2, *range(rank - 2)).unsqueeze(rank - 1)
+    rows, columns = (up_to(b, vectors.size(axis)) for axis in (-2, -1))
+    unit = b.where(rows.unsqueeze(1).equals(columns), 1, b.zeros_like(vectors))
+    (q,), _ = b.scan(
+        lambda carried, inputs: ([reflected(carried[0], *inputs)], []),
+        states=[unit],
+        inputs=[vectors.transpose(rank - 1, *range(rank - 1)), each],
+        reverse=True,
+    )
+    return q
