@@ -221,7 +221,7 @@ def _cholesky_ex(n: Call, a: Expr, *, upper: bool = False, check_errors: bool = 
 
 
 @translates(aten.cholesky.default, aten.linalg_cholesky.default)
-def _cholesky_factor(n: Call, a: Expr, *, upper: bool = False) -> Expr:  # noqa: ARG001
+def _cholesky_factor(n: Call, a: Expr, upper: bool = False) -> Expr:  # noqa: ARG001
     return _cholesky(a, upper=upper)
 
 
