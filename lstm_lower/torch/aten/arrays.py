@@ -80,7 +80,7 @@ def _view(n: Call, x: Expr, *_: Any) -> Expr:
 
 
 @translates(aten.expand.default, aten.expand_copy.default)
-def _expand(n: Call, x: Expr, size: Any, *, implicit: bool = False) -> Expr:  # noqa: ARG001
+def _expand(n: Call, x: Expr, size: Any, *, implicit: bool = False) -> Expr:
     return broadcast_to(n, x, n.shape)
 
 
@@ -113,7 +113,7 @@ def _squeeze(n: Call, x: Expr, dim: int | Sequence[int] | None = None) -> Expr:
 
 
 @translates(aten.unsqueeze.default, aten.unsqueeze_copy.default)
-def _unsqueeze(n: Call, x: Expr, dim: int) -> Expr:  # noqa: ARG001
+def _unsqueeze(n: Call, x: Expr, dim: int) -> Expr:
     return x.unsqueeze(dim % (rank_of(x) + 1))
 
 
@@ -142,7 +142,7 @@ def _stack(n: Call, tensors: Sequence[Expr], dim: int = 0) -> Expr:
     aten.tensor_split.sections,
     aten.tensor_split.indices,
 )
-def _split(n: Call, x: Expr, how: Any, dim: int = 0) -> list[Expr]:  # noqa: ARG001
+def _split(n: Call, x: Expr, how: Any, dim: int = 0) -> list[Expr]:
     axis = counted(x, dim)
     sizes = [part[axis] for part in n.shapes]
     return [x] if len(sizes) == 1 else n.b.ops(std.Split, x, n.vector(sizes), outputs=len(sizes), axis=axis)
@@ -155,7 +155,7 @@ def _unbind(n: Call, x: Expr, dim: int = 0) -> list[Expr]:
 
 
 @translates(aten.select.int, aten.select_copy.int)
-def _select(n: Call, x: Expr, dim: int, index: Size) -> Expr:  # noqa: ARG001
+def _select(n: Call, x: Expr, dim: int, index: Size) -> Expr:
     return x.take(index, axis=counted(x, dim))
 
 
@@ -307,7 +307,7 @@ def _rolled(x: Expr, shift: Size, axis: int) -> Expr:
 
 
 @translates(aten.flip.default)
-def _flip(n: Call, x: Expr, dims: Sequence[int]) -> Expr:  # noqa: ARG001
+def _flip(n: Call, x: Expr, dims: Sequence[int]) -> Expr:
     return turned(x, [counted(x, dim) for dim in dims])
 
 

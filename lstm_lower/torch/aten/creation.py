@@ -13,6 +13,7 @@ import torch
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr
 from lstm_lower.passes.formulas.sizes import up_to
+from lstm_lower.torch.aten import open_sizes
 from lstm_lower.torch.aten.arrays import triangle_places, vector_of
 from lstm_lower.torch.aten.registry import Call, Size, translates
 
@@ -31,12 +32,12 @@ def _filled(n: Call, value: Any) -> Expr:
 
 
 @translates(aten.full.default, aten.full_like.default)
-def _full(n: Call, like: Any, fill_value: Any, **_: Any) -> Expr:  # noqa: ARG001
+def _full(n: Call, like: Any, fill_value: Any, **_: Any) -> Expr:
     return _filled(n, fill_value)
 
 
 @translates(aten.new_full.default)
-def _new_full(n: Call, like: Expr, size: Any, fill_value: Any, **_: Any) -> Expr:  # noqa: ARG001
+def _new_full(n: Call, like: Expr, size: Any, fill_value: Any, **_: Any) -> Expr:
     return _filled(n, fill_value)
 
 
@@ -155,3 +156,8 @@ def _hann(n: Call, length: Size, periodic: bool = True, **_: Any) -> Expr:
 @translates(aten.blackman_window.default, aten.blackman_window.periodic)
 def _blackman(n: Call, length: Size, periodic: bool = True, **_: Any) -> Expr:
     return _cosines(n, length, (0.42, -0.5, 0.08), periodic=periodic)
+
+
+@translates(open_sizes.window)
+def _window(n: Call, length: Size, shares: Sequence[float], periodic: bool, **_: Any) -> Expr:
+    return _cosines(n, length, shares, periodic=periodic)

@@ -152,7 +152,7 @@ def _index_select(n: Call, x: Expr, dim: int, index: Expr) -> Expr:
 
 
 @translates(aten.gather.default)
-def _gather(n: Call, x: Expr, dim: int, index: Expr, *, sparse_grad: bool = False) -> Expr:  # noqa: ARG001
+def _gather(n: Call, x: Expr, dim: int, index: Expr, *, sparse_grad: bool = False) -> Expr:
     if not rank_of(x):
         return n.reshape(x.unsqueeze(0).take(_places(with_axes(index))), n.shape)
     return n.b.op(std.GatherElements, x, _places(index), axis=counted(x, dim))
@@ -332,7 +332,7 @@ def _put(n: Call, x: Expr, index: Expr, source: Expr, accumulate: bool = False) 
 
 
 @translates(aten.take.default)
-def _take(n: Call, x: Expr, index: Expr) -> Expr:  # noqa: ARG001
+def _take(n: Call, x: Expr, index: Expr) -> Expr:
     return with_axes(x).reshape(-1).take(index.cast(INT64))
 
 
@@ -372,7 +372,7 @@ def _nonzero(n: Call, x: Expr) -> Expr:
 
 
 @translates(aten.nonzero_numpy.default)
-def _nonzero_numpy(n: Call, x: Expr) -> list[Expr]:  # noqa: ARG001
+def _nonzero_numpy(n: Call, x: Expr) -> list[Expr]:
     return _true_places(with_axes(x))
 
 
@@ -385,7 +385,7 @@ def _searchsorted(
     ordered: Expr,
     values: Any,
     *,
-    out_int32: bool = False,  # noqa: ARG001
+    out_int32: bool = False,
     right: bool = False,
     side: str | None = None,
     sorter: Expr | None = None,
@@ -401,7 +401,7 @@ def _searchsorted(
 
 
 @translates(aten.bucketize.Tensor, aten.bucketize.Scalar)
-def _bucketize(n: Call, values: Any, boundaries: Expr, *, out_int32: bool = False, right: bool = False) -> Expr:  # noqa: ARG001
+def _bucketize(n: Call, values: Any, boundaries: Expr, *, out_int32: bool = False, right: bool = False) -> Expr:
     return _searchsorted(n, boundaries, values, right=right)
 
 
@@ -425,13 +425,13 @@ def _different(n: Call, x: Expr, *, ordered: bool, axis: int | None = None) -> l
 
 
 @translates(aten._unique2.default)
-def _unique(n: Call, x: Expr, sorted: bool = True, *_: bool, **__: bool) -> list[Expr]:  # noqa: A002
+def _unique(n: Call, x: Expr, sorted: bool = True, *_: bool, **__: bool) -> list[Expr]:
     y, inverse, counts = _different(n, with_axes(x).reshape(-1), ordered=sorted)
     return [y, reshape_to(inverse, x.sizes()), counts]
 
 
 @translates(aten.unique_dim.default)
-def _unique_slices(n: Call, x: Expr, dim: int, sorted: bool = True, *_: bool, **__: bool) -> list[Expr]:  # noqa: A002
+def _unique_slices(n: Call, x: Expr, dim: int, sorted: bool = True, *_: bool, **__: bool) -> list[Expr]:
     return _different(n, x, ordered=sorted, axis=counted(x, dim))
 
 
@@ -439,8 +439,8 @@ def _unique_slices(n: Call, x: Expr, dim: int, sorted: bool = True, *_: bool, **
 def _unique_consecutive(
     n: Call,
     x: Expr,
-    return_inverse: bool = False,  # noqa: ARG001
-    return_counts: bool = False,  # noqa: ARG001
+    return_inverse: bool = False,
+    return_counts: bool = False,
     dim: int | None = None,
 ) -> list[Expr]:
     """Elements that are not as the one before, the runs that elements belong to, and how long these are."""
@@ -466,7 +466,7 @@ def _bincount(n: Call, x: Expr, weights: Expr | None = None, minlength: Size = 0
 
 
 @translates(aten.histc.default)
-def _histc(n: Call, x: Expr, bins: int = 100, min: float = 0, max: float = 0) -> Expr:  # noqa: A002
+def _histc(n: Call, x: Expr, bins: int = 100, min: float = 0, max: float = 0) -> Expr:
     """How many elements each of equal parts of a range has; the last part has its end."""
     b, flat = n.b, with_axes(x).reshape(-1)
     if min == max:

@@ -15,6 +15,7 @@ from lstm_lower.graph.builder import END, Builder, Expr, detached
 from lstm_lower.passes.formulas import elimination, reflections
 from lstm_lower.passes.formulas.matrix_functions import exponential
 from lstm_lower.passes.formulas.sizes import up_to
+from lstm_lower.torch.aten import open_sizes
 from lstm_lower.torch.aten.arrays import broadcast_to, rank_of, sizes_of
 from lstm_lower.torch.aten.registry import Call, Size, translates
 
@@ -24,7 +25,7 @@ aten = torch.ops.aten
 
 
 @translates(aten.mm.default, aten.bmm.default, aten.matmul.default, aten.mv.default, aten.dot.default)
-def _matmul(n: Call, x: Expr, y: Expr) -> Expr:  # noqa: ARG001
+def _matmul(n: Call, x: Expr, y: Expr) -> Expr:
     return x @ y
 
 
@@ -153,7 +154,7 @@ def _inverse_ex(n: Call, a: Expr, **_: Any) -> list[Expr]:
 
 
 @translates(aten.linalg_inv.default, aten.inverse.default)
-def _inverse(n: Call, a: Expr) -> Expr:  # noqa: ARG001
+def _inverse(n: Call, a: Expr) -> Expr:
     return _inverted(a)
 
 
@@ -216,12 +217,12 @@ def _cholesky(a: Expr, *, upper: bool) -> Expr:
 
 
 @translates(aten.linalg_cholesky_ex.default)
-def _cholesky_ex(n: Call, a: Expr, *, upper: bool = False, check_errors: bool = False) -> list[Expr]:  # noqa: ARG001
+def _cholesky_ex(n: Call, a: Expr, *, upper: bool = False, check_errors: bool = False) -> list[Expr]:
     return [_cholesky(a, upper=upper), _success(n, a)]
 
 
 @translates(aten.cholesky.default, aten.linalg_cholesky.default)
-def _cholesky_factor(n: Call, a: Expr, upper: bool = False) -> Expr:  # noqa: ARG001
+def _cholesky_factor(n: Call, a: Expr, upper: bool = False) -> Expr:
     return _cholesky(a, upper=upper)
 
 
@@ -237,7 +238,7 @@ def _cholesky_solve(n: Call, right: Expr, factor: Expr, upper: bool = False) -> 
 
 
 @translates(aten.cholesky_inverse.default)
-def _cholesky_inverse(n: Call, factor: Expr, upper: bool = False) -> Expr:  # noqa: ARG001
+def _cholesky_inverse(n: Call, factor: Expr, upper: bool = False) -> Expr:
     return _cholesky_solved(factor, _expanded(_identity(factor), factor), upper=upper)
 
 
@@ -305,6 +306,12 @@ def _least_squares(n: Call, a: Expr, right: Expr, *, tall: bool) -> Expr:
     return q @ triangular_solved(transposed(_of_full_rank(n.b, r, a.size(-1))), right, upper=False)
 
 
+@translates(open_sizes.least_squares)
+def _lstsq(n: Call, a: Expr, right: Expr) -> Expr:
+    a, right = _with_equal_batches(n, a, right)
+    return _least_squares(n, a, right, tall=_is_tall(n.fake(0)))
+
+
 @translates(aten.linalg_pinv.atol_rtol_tensor, aten.linalg_pinv.default)
 def _pinv(n: Call, a: Expr, *args: Any, **options: Any) -> Expr:
     """Of a matrix of full rank."""
@@ -317,11 +324,11 @@ def _pinv(n: Call, a: Expr, *args: Any, **options: Any) -> Expr:
 
 
 @translates(aten.linalg_matrix_exp.default, aten.matrix_exp.default)
-def _matrix_exp(n: Call, a: Expr) -> Expr:  # noqa: ARG001
+def _matrix_exp(n: Call, a: Expr) -> Expr:
     return exponential(a)
 
 
 @translates(aten.trace.default)
-def _trace(n: Call, x: Expr) -> Expr:  # noqa: ARG001
+def _trace(n: Call, x: Expr) -> Expr:
     rows, columns = (up_to(x.builder, x.size(axis)) for axis in (0, 1))
     return x.builder.where(rows.unsqueeze(1).equals(columns), x, x.like(0)).sum((0, 1))

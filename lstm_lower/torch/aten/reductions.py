@@ -94,17 +94,17 @@ def _holds(x: Expr) -> Expr:
 
 
 @translates(aten.any.default, aten.any.dim, aten.any.dims)
-def _any(n: Call, x: Expr, dim: Axes = None, keepdim: bool = False) -> Expr:  # noqa: ARG001
+def _any(n: Call, x: Expr, dim: Axes = None, keepdim: bool = False) -> Expr:
     return _reduced(std.ReduceSum, _holds(x).cast(INT64), dim, keepdim=keepdim) > 0
 
 
 @translates(aten.all.default, aten.all.dim, aten.all.dims)
-def _all(n: Call, x: Expr, dim: Axes = None, keepdim: bool = False) -> Expr:  # noqa: ARG001
+def _all(n: Call, x: Expr, dim: Axes = None, keepdim: bool = False) -> Expr:
     return ~(_reduced(std.ReduceSum, (~_holds(x)).cast(INT64), dim, keepdim=keepdim) > 0)
 
 
 @translates(aten.count_nonzero.default, aten.count_nonzero.dim_IntList)
-def _count_nonzero(n: Call, x: Expr, dim: Axes = None) -> Expr:  # noqa: ARG001
+def _count_nonzero(n: Call, x: Expr, dim: Axes = None) -> Expr:
     return _reduced(std.ReduceSum, _holds(x).cast(INT64), dim, keepdim=False)
 
 
@@ -114,7 +114,7 @@ def _count_nonzero(n: Call, x: Expr, dim: Axes = None) -> Expr:  # noqa: ARG001
 def _extreme(op: type[std.Reduction]) -> Callable[..., Expr]:
     """The largest or smallest elements, of which equal ones share a gradient; NaN where an element is."""
 
-    def extreme(n: Call, x: Expr, dim: Axes = None, keepdim: bool = False) -> Expr:  # noqa: ARG001
+    def extreme(n: Call, x: Expr, dim: Axes = None, keepdim: bool = False) -> Expr:
         return _reduced(op, computed(x), dim, keepdim=keepdim)
 
     return extreme
@@ -262,7 +262,7 @@ def norm(x: Expr, order: float, axes: list[int], *, keepdim: bool) -> Expr:
 
 
 @translates(aten.linalg_vector_norm.default)
-def _vector_norm(n: Call, x: Expr, ord: Any = 2, dim: Axes = None, keepdim: bool = False, **_: Any) -> Expr:  # noqa: A002
+def _vector_norm(n: Call, x: Expr, ord: Any = 2, dim: Axes = None, keepdim: bool = False, **_: Any) -> Expr:
     x = magnitude(each(parts_of(x))) if is_complex(x.dtype) else x
     x = widened(x.cast(n.dtype))
     if not rank_of(x):
@@ -283,7 +283,7 @@ def _distances(apart: Expr, order: float) -> Expr:
 
 
 @translates(aten._cdist_forward.default, aten.cdist.default)
-def _cdist(n: Call, x: Expr, y: Expr, p: float = 2.0, compute_mode: int | None = None) -> Expr:  # noqa: ARG001
+def _cdist(n: Call, x: Expr, y: Expr, p: float = 2.0, compute_mode: int | None = None) -> Expr:
     """Distances of all pairs of rows."""
     return _distances(x.unsqueeze(rank_of(x) - 1) - y.unsqueeze(rank_of(y) - 2), p)
 
@@ -304,7 +304,7 @@ def _cumprod(n: Call, x: Expr, dim: int, **_: Any) -> Expr:
 
 
 @translates(aten.logcumsumexp.default)
-def _log_cumsum_exp(n: Call, x: Expr, dim: int) -> Expr:  # noqa: ARG001
+def _log_cumsum_exp(n: Call, x: Expr, dim: int) -> Expr:
     x = widened(x)
     return cumulative.log_sum_exp(x, counted(x, dim)) if rank_of(x) else x
 
@@ -313,7 +313,7 @@ def _running(*, largest: bool) -> Callable[..., list[Expr]]:
     """The largest or smallest of all elements before, with its last place."""
 
     @_without_axes
-    def running(n: Call, x: Expr, dim: int) -> list[Expr]:  # noqa: ARG001
+    def running(n: Call, x: Expr, dim: int) -> list[Expr]:
         places = cumulative.extreme_place(computed(x), counted(x, dim), largest=largest)
         return _at(x, places, dim, keepdim=True)
 
@@ -336,17 +336,17 @@ def sorted_along(x: Expr, axis: int, *, descending: bool = False) -> list[Expr]:
 
 @translates(aten.sort.default)
 @_without_axes
-def _sort(n: Call, x: Expr, dim: int = -1, descending: bool = False) -> list[Expr]:  # noqa: ARG001
+def _sort(n: Call, x: Expr, dim: int = -1, descending: bool = False) -> list[Expr]:
     return sorted_along(x, counted(x, dim), descending=descending)
 
 
 @translates(aten.sort.stable)
 @_without_axes
 def _stable_sort(
-    n: Call,  # noqa: ARG001
+    n: Call,
     x: Expr,
     *,
-    stable: bool | None = None,  # noqa: ARG001
+    stable: bool | None = None,
     dim: int = -1,
     descending: bool = False,
 ) -> list[Expr]:
@@ -361,7 +361,7 @@ def _topk(
     k: Any,
     dim: int = -1,
     largest: bool = True,
-    sorted: bool = True,  # noqa: A002
+    sorted: bool = True,
 ) -> list[Expr]:
     axis = counted(x, dim)
     options = {"axis": axis, "largest": int(largest), "sorted": int(sorted)}

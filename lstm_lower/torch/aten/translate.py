@@ -17,6 +17,7 @@ from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph.builder import Builder, Expr, Workspace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.names import Names
+from lstm_lower.passes.complex_numbers import RealPartsPass
 from lstm_lower.torch.aten import (  # noqa: F401
     activations,
     arrays,
@@ -112,6 +113,7 @@ class Translation:
         self.model.graph.outputs.extend(values)
         for value in self.model.graph.initializers.values():
             self.model.graph.inputs.remove(value)
+        RealPartsPass()(self.model)
         return self.model
 
     def _input(self, node: torch.fx.Node) -> Expr:
