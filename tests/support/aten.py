@@ -112,9 +112,62 @@ def _compare(
             }
         results = session.run({key: value for key, value in feeds.items() if key in session.inputs})
         for key, value in wanted.items():
-            expected, got = value.detach().numpy(), results[key]
-            assert got.dtype == expected.dtype, (key, got.dtype, expected.dtype)
-            assert got.shape == expected.shape, (key, got.shape, expected.shape)
-            finite = np.abs(expected[np.isfinite(expected)]) if expected.dtype.kind == "f" else np.abs(expected)
-            scale = max(1.0, float(finite.max(initial=0)))
-            np.testing.assert_allclose(got, expected, rtol=0, atol=allowed * scale, err_msg=key)
+            _compare_arrays(key, results[key], value.detach().numpy(), allowed)
+
+
+def drawn(*sizes: int) -> Tensor:
+    """Numbers that are the same whenever they are asked for."""
+    return torch.randn(*sizes, generator=torch.Generator().manual_seed(sum(sizes)))
+
+
+# Of two sizes each, without equal elements and with.
+ARRAYS = ((drawn(4, 7, 3),), (drawn(5, 6, 2),))
+TIES = tuple((x.mul(2).round(),) for (x,) in ARRAYS)
+
+
+def check_together(
+    function: Callable[..., Any],
+    *examples: Sequence[Tensor],
+    tolerance: float = 1e-5,
+    dtypes: Sequence[torch.dtype] = (torch.float32, torch.float64),
+) -> None:
+    """As `check`, with one gradient of all results side by side, which takes less time."""
+
+    def joined(*operands: Any) -> Any:
+        result = function(*operands)
+        results = result if isinstance(result, (tuple, list)) else [result]
+        real = [x.flatten() for x in results if x.is_floating_point()]
+        return *(x.detach() for x in results), *([torch.cat(real)] if real else [])
+
+    for dtype in dtypes:
+        allowed = tolerance if dtype == torch.float32 else tolerance / 100
+        cast = [[x.to(dtype) if x.is_floating_point() else x for x in example] for example in examples]
+        model, outputs = translated(Called(joined), *cast[0])
+        places = [f"x{place}" for place, x in enumerate(cast[0]) if x.is_floating_point()]
+        differs = Called(joined)(*(x.clone().requires_grad_(x.is_floating_point()) for x in cast[0]))[-1].requires_grad
+        session = ll.Session(ll.gradient(model, of=outputs[-1], wrt=places, seeds=True) if differs else model)
+        for example in cast:
+            operands = [x.clone().requires_grad_(x.is_floating_point()) for x in example]
+            results = Called(joined)(*operands)
+            wanted = dict(zip(outputs, results, strict=True))
+            feeds = {f"x{place}": x for place, x in enumerate(example)}
+            if differs:
+                seed = drawn(results[-1].numel()).to(dtype)
+                feeds[f"seed/{outputs[-1]}"] = seed
+                by = [operands[int(place[1:])] for place in places]
+                gradients = torch.autograd.grad(results[-1], by, seed, allow_unused=True)
+                wanted |= {
+                    f"grad/{place}": torch.zeros_like(x) if dx is None else dx
+                    for place, x, dx in zip(places, by, gradients, strict=True)
+                }
+            made = session.run({name: x.numpy() for name, x in feeds.items() if name in session.inputs})
+            for name, value in wanted.items():
+                _compare_arrays(name, made[name], value.detach().numpy(), allowed)
+
+
+def _compare_arrays(name: str, got: Any, expected: Any, allowed: float) -> None:
+    assert got.dtype == expected.dtype, (name, got.dtype, expected.dtype)
+    assert got.shape == expected.shape, (name, got.shape, expected.shape)
+    finite = np.abs(expected[np.isfinite(expected)]) if expected.dtype.kind == "f" else np.abs(expected)
+    scale = max(1.0, float(finite.max(initial=0)))
+    np.testing.assert_allclose(got, expected, rtol=0, atol=allowed * scale, err_msg=name)

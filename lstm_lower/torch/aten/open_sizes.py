@@ -82,6 +82,46 @@ traces(torch.fft.fftfreq)(_frequencies(half=False))
 traces(torch.fft.rfftfreq)(_frequencies(half=True))
 
 
+@traces(torch.istft, Tensor.istft)
+def _istft(
+    input: Tensor,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Tensor | None = None,
+    center: bool = True,
+    normalized: bool = False,
+    onesided: bool | None = None,
+    length: Any = None,
+    return_complex: bool = False,
+) -> Any:
+    """Frames that are added where they overlap, over the sum of their squared windows (Griffin and Lim, 1984)."""
+    if return_complex or onesided is False:
+        return NotImplemented
+    hop, width = hop_length or n_fft // 4, win_length or n_fft
+    real = torch.view_as_real(input).dtype
+    shape = torch.ones(width, dtype=real) if window is None else window
+    shape = functional.pad(shape, ((n_fft - width) // 2, n_fft - width - (n_fft - width) // 2))
+    spectra = input if input.dim() == 3 else input.unsqueeze(0)
+    frames = torch.fft.irfft(spectra, n=n_fft, dim=1, norm="ortho" if normalized else "backward")
+    count: Any = frames.shape[2]
+    whole = n_fft + hop * (count - 1)
+
+    def added(parts: Tensor) -> Tensor:
+        lined = functional.fold(parts, (1, whole), (1, n_fft), stride=(1, hop))
+        return lined.squeeze(1).squeeze(1)
+
+    weights = added((shape * shape).reshape(1, n_fft, 1).expand(1, n_fft, count))
+    sums = added(frames * shape.unsqueeze(-1))
+    start = n_fft // 2 if center else 0
+    end = whole - start if length is None else start + length
+    sums, weights = (x[:, start : min(end, whole) if length is None else end] for x in (sums, weights))
+    result = sums / weights
+    if length is not None:
+        result = functional.pad(result, (0, length - result.shape[1]))
+    return result if input.dim() == 3 else result.squeeze(0)
+
+
 def _triangle(half: Callable[..., Tensor]) -> Callable[..., Any]:
     """Rows and columns of the elements on one side of a diagonal."""
 
