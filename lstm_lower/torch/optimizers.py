@@ -21,7 +21,9 @@ from lstm_lower.passes.training.optimizers import Optimizer
 from lstm_lower.passes.training.schedules import ChainedScheduler, Schedule
 from lstm_lower.passes.training.step import TrainingStep
 from lstm_lower.passes.training.updates import Group, UpdateRate
+from lstm_lower.records import optimizer_state
 from lstm_lower.records import state as training_state
+from lstm_lower.records.optimizer_state import Kept
 from lstm_lower.records.state import Array
 from lstm_lower.torch import schedulers
 from lstm_lower.torch.interface import brief, numbers
@@ -93,8 +95,10 @@ def attach(optimizer: Any, model: ir.Model, names: Mapping[int, str], schedule_s
     scheduler, optimizer = _apart(optimizer)
     if type(optimizer) in _KINDS:
         step = TrainingStep(model, training_state.of(model))
-        updates.attach(step, groups_of(scheduler or optimizer, names, schedule_steps))
+        places = updates.attach(step, groups_of(scheduler or optimizer, names, schedule_steps))
         step.save()
+        kept = [Kept(x, (key,), weight) for weight, slots in places.items() for key, x in slots.items()]
+        optimizer_state.write(model, kept)
         return
     done = 0 if scheduler is None else schedulers.updates_of(scheduler)
     schedules = _schedules(scheduler, [done for _ in optimizer.param_groups], schedule_steps)
@@ -103,13 +107,19 @@ def attach(optimizer: Any, model: ir.Model, names: Mapping[int, str], schedule_s
         for options, schedule in zip(optimizer.param_groups, schedules, strict=True)
     ]
     parameters = [x for options in optimizer.param_groups for x in options["params"]]
-    update = update_model(optimizer, [names.get(id(x), "") for x in parameters], rates)
+    update, paths = update_model(optimizer, [names.get(id(x), "") for x in parameters], rates)
     both = max(each.graph.opset_imports.get("", 0) for each in (model, update.model))
     for each in (model, update.model):
         ConvertOpsetPass(at_least=both)(each)
     step = TrainingStep(model, training_state.of(model))
-    updates.attach_model(step, update)
+    inputs = updates.attach_model(step, update)
     step.save()
+    optimizer_state.write(model, [_kept(inputs[name], path, update.weights) for name, path in paths.items()])
+
+
+def _kept(source: str, path: Sequence[Any], weights: Sequence[str]) -> Kept:
+    side, place, *keys = path
+    return Kept(source, tuple(keys), None, place) if side else Kept(source, tuple(keys), weights[place])
 
 
 def _schedules(

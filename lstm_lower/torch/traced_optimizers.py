@@ -34,13 +34,19 @@ Path = tuple[Any, ...]
 _WAY = "what='gradients' makes a step for an update that you write yourself"
 
 
-def update_model(optimizer: torch.optim.Optimizer, names: Sequence[str], rates: Sequence[UpdateRate]) -> UpdateModel:
+def update_model(
+    optimizer: torch.optim.Optimizer, names: Sequence[str], rates: Sequence[UpdateRate]
+) -> tuple[UpdateModel, Mapping[str, Path]]:
     """The update of an optimizer, traced.
 
     Args:
         optimizer: with its groups and state; it stays as it is.
         names: of the parameters that have a gradient, `""` for others, in the order of the groups.
         rates: the learning rate of each group.
+
+    Returns:
+        The update, and name of what it keeps -> its place: 0 and the number of a weight, or 1 and that of a group, and
+        keys.
 
     Raises:
         UnsupportedOpError: its step fails, cannot be traced, or keeps what is no part of its state.
@@ -73,7 +79,7 @@ def update_model(optimizer: torch.optim.Optimizer, names: Sequence[str], rates: 
     InlineFunctionsPass()(model)
     state = {_name(path, run.used): numbers(_as_tensor(_at(first, path))) for path in moving}
     counters = {name for name, array in state.items() if array.dtype.kind in "iu"}
-    return UpdateModel(model, run.used, state, counters, rates)
+    return UpdateModel(model, run.used, state, counters, rates), {_name(path, run.used): path for path in moving}
 
 
 def same_kind(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:

@@ -162,7 +162,7 @@ class ASGD(TorchOptimizer):
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        return Slot("ax"), Slot("eta", scalar=True)
+        return Slot("ax"), Slot("eta", scalar=True), Slot("mu", 1.0, scalar=True)
 
     def update(
         self, weight: Expr, gradient: Expr, slots: Mapping[str, Expr], learning_rate: Expr, step: Expr
@@ -171,10 +171,11 @@ class ASGD(TorchOptimizer):
         rate = b.where(step > 1, slots["eta"].cast(step.dtype), learning_rate)
         wanted = self.wanted(weight, gradient)
         new = weight * (1.0 - rate * self.lambd).cast(weight.dtype) - wanted * rate.cast(weight.dtype)
-        share = b.where(step > 1, 1.0 / (step - (1 + self.t0)).maximum(1.0), 1.0)
+        share = slots["mu"].cast(step.dtype)
         mean = slots["ax"] + (new - slots["ax"]) * share.cast(weight.dtype)
         following = learning_rate / (1.0 + learning_rate * step * self.lambd) ** self.alpha
-        return new, {"ax": b.where(share < 1, mean, new), "eta": following.cast(weight.dtype)}
+        averaged = {"ax": b.where(share < 1, mean, new), "mu": (1.0 / (step - self.t0).maximum(1.0)).cast(weight.dtype)}
+        return new, {**averaged, "eta": following.cast(weight.dtype)}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -66,9 +66,9 @@ def copy_into(module: Any, values: Mapping[str, np.ndarray[Any, Any]], weights: 
         raise InvalidInputError(
             f"to_torch requires an nn.Module that has the weights {some(weights)}, got {_said(module)}"
         )
-    tensors = {_plain(name): tensor for name, tensor in unwrapped(module).state_dict().items()}
-    values = {_plain(name): value for name, value in values.items()}
-    missing = [name for name in weights if _plain(name) not in tensors]
+    tensors = {plain_name(name): tensor for name, tensor in unwrapped(module).state_dict().items()}
+    values = {plain_name(name): value for name, value in values.items()}
+    missing = [name for name in weights if plain_name(name) not in tensors]
     if missing:
         raise InvalidInputError(f"module requires the weights {some(weights)}, got one without '{missing[0]}'")
     held = [name for name in values if isinstance(tensors.get(name), torch.Tensor)]
@@ -88,9 +88,27 @@ def copy_into(module: Any, values: Mapping[str, np.ndarray[Any, Any]], weights: 
         tensors[name].copy_(tensors[name].new_tensor(value))
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """A weight's name whether or not parts of its module are compiled."""
     return ".".join(part for part in name.split(".") if part != _COMPILED)
+
+
+def arrays_of(module: Any) -> dict[str, np.ndarray[Any, Any]]:
+    """The state dict of a module as arrays; bfloat16, which numpy has not, in float32, as steps compute it.
+
+    Args:
+        module: an `nn.Module`, perhaps within what `unwrapped` takes off.
+
+    Raises:
+        InvalidInputError: it is no module.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(module, torch.nn.Module):
+        raise InvalidInputError(f"from_torch requires an nn.Module, got {_said(module)}")
+    tensors = {name: x.detach().cpu() for name, x in unwrapped(module).state_dict().items()}
+    return {
+        plain_name(name): (x.float() if x.dtype == torch.bfloat16 else x).numpy().copy() for name, x in tensors.items()
+    }
 
 
 def _said(value: Any) -> str:

@@ -35,7 +35,7 @@ from lstm_lower.passes.tidy import SortPass
 from lstm_lower.passes.training.optimizers import Optimizer
 from lstm_lower.passes.training.options import LearningRateInputPass, TrainingOptionsPass
 from lstm_lower.passes.training.updates import Group, groups_of
-from lstm_lower.records import certificate, contracts
+from lstm_lower.records import certificate, contracts, optimizer_state
 from lstm_lower.records import state as training_state
 from lstm_lower.records.model_files import read_all
 from lstm_lower.records.state import TrainingState
@@ -48,6 +48,7 @@ from lstm_lower.runtime.training.device_state import Bindings, DeviceState
 from lstm_lower.runtime.training.diagnosis import NonFinite, first_nonfinite, spoilt, updates
 from lstm_lower.runtime.training.evaluator import Evaluator
 from lstm_lower.runtime.training.learner import OnNan, StepResult
+from lstm_lower.runtime.training.torch_optimizer import OptimizerState
 from lstm_lower.runtime.training.trainable import Trainable
 from lstm_lower.runtime.values import as_array, dtype_of, number_dtype, shortest, signature
 
@@ -435,17 +436,45 @@ class Trainer(Trainable):
             return self._module.weights(held)
         return framework_weights.by_name(framework_weights.names_of(self.model, self.state), held)
 
-    def to_torch(self, module: Any) -> None:
+    def to_torch(self, module: Any, optimizer: Any = None) -> None:
         """Copies weights and buffers into a PyTorch module, those that it has under the same names.
 
         Args:
             module: an `nn.Module`, such as the one that the step was made of.
+            optimizer: of the kind that the step was made with, which gets the optimizer's state; its learning rates
+                stay.
 
         Raises:
-            InvalidInputError: it has none of them, or one of another shape; nothing is changed.
+            InvalidInputError: it has none of them, or one of another shape; or the optimizer does not fit; nothing is
+                changed.
         """
+        assign = None if optimizer is None else self._optimizer_state(module, optimizer).filled(self.held_state())
         trained = [pair.input for pair in self.state.pairs if pair.role == "weight"]
         framework_weights.copy_into(module, self.state_dict(), trained)
+        if assign is not None:
+            assign()
+
+    def from_torch(self, module: Any, optimizer: Any = None) -> None:
+        """Copies weights and buffers of a PyTorch module into the state; the way back of `to_torch`.
+
+        Args:
+            module: an `nn.Module` like the one that the step was made of.
+            optimizer: of the kind that the step was made with, whose state is taken; learning rates stay.
+
+        Raises:
+            InvalidInputError: a value is missing, has another shape, or differs from what the step holds as a constant;
+                or the optimizer does not fit; nothing is changed.
+        """
+        held: dict[str, Array] = self.held_state()
+        values = framework_weights.arrays_of(module)
+        if self._module.states is not None:
+            values = self._module.state_dict_of(values)
+        if optimizer is not None:
+            values |= self._optimizer_state(module, optimizer).taken(held)
+        self.load_state_dict(held | values)
+
+    def _optimizer_state(self, module: Any, optimizer: Any) -> OptimizerState:
+        return OptimizerState(optimizer, module, optimizer_state.parse(self.model.metadata_props))
 
     def to_keras(self, model: Any) -> None:
         """Copies weights and what layers keep into a Keras model.
