@@ -24,27 +24,24 @@ from lstm_lower.passes.base import Context, Pass
 from lstm_lower.passes.catalog import chosen
 from lstm_lower.passes.driver import run_passes, transform
 from lstm_lower.passes.inline import InlineLoopsPass
-from lstm_lower.passes.loops.accumulator_joining import AccumulatorJoining
 from lstm_lower.passes.loops.algebraic_simplification import AlgebraicSimplification
 from lstm_lower.passes.loops.batch_axis_contraction import BatchAxisContraction
 from lstm_lower.passes.loops.code_sinking import CodeSinking
 from lstm_lower.passes.loops.common_subexpression_elimination import CommonSubexpressionElimination
 from lstm_lower.passes.loops.concat_fusion import ConcatFusion
-from lstm_lower.passes.loops.contraction_layout import ContractionLayout
 from lstm_lower.passes.loops.dead_code_elimination import DeadCodeElimination
 from lstm_lower.passes.loops.final_values import FinalValues
 from lstm_lower.passes.loops.induction_variables import InductionVariables
 from lstm_lower.passes.loops.initial_addition import InitialAddition
+from lstm_lower.passes.loops.kernel_selection import KernelSelection
 from lstm_lower.passes.loops.layout_assignment import LayoutAssignment
 from lstm_lower.passes.loops.loop_invariant_code_motion import LoopInvariantCodeMotion
 from lstm_lower.passes.loops.loop_reversal import LoopReversal
 from lstm_lower.passes.loops.loop_to_scan import LoopToScan
 from lstm_lower.passes.loops.loop_unrolling import LoopUnrolling, SingleStepUnrolling
-from lstm_lower.passes.loops.operand_swapping import OperandSwapping
 from lstm_lower.passes.loops.output_concatenation import OutputConcatenation
 from lstm_lower.passes.loops.product_distribution import ProductDistribution
 from lstm_lower.passes.loops.product_fusion import ProductFusion
-from lstm_lower.passes.loops.product_splitting import ProductSplitting
 from lstm_lower.passes.loops.reassociation import Reassociation
 from lstm_lower.passes.loops.recomputation_elimination import RecomputationElimination
 from lstm_lower.passes.loops.reduction_recognition import ReductionRecognition
@@ -167,14 +164,8 @@ PLAN: tuple[tuple[Callable[[ir.Model], bool], tuple[Stage, ...]], ...] = (
             Stage(LEAVING),
             # What has left is computed over all steps, and may be computed in the steps as well.
             Stage((RecomputationElimination,)),
-            # From here on products are written for kernels; others would not see through that.
-            Stage((ProductSplitting, OperandSwapping), once=True),
-            Stage(),
-            # Only now do sums and products that read the same rows read one value.
-            Stage((ContractionLayout,), once=True),
-            Stage(),
-            # Weights' and biases' gradients are parts of one product now.
-            Stage((AccumulatorJoining,), once=True),
+            # Others would not see through the forms that kernels want.
+            Stage((KernelSelection,), once=True),
             Stage(),
         ),
     ),

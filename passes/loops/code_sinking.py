@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import replace
+from lstm_lower.passes.loops.gemm_opening import GemmOpening
 from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting, makes_result
 from lstm_lower.passes.loops.views.batching import NotBatchable
 from lstm_lower.passes.loops.views.dependence import Dependence, Level, is_pure
@@ -25,7 +26,7 @@ class CodeSinking(LoopPass):
     """Moves work that only computes outputs after the loop."""
 
     # Work behind the loop cannot read what the body makes, though it be the same at every step.
-    needs = (InvariantHoisting,)
+    needs = (GemmOpening, InvariantHoisting)
 
     def rewrite(self, loop: Loop) -> bool:
         """Sinks from one loop."""

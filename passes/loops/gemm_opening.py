@@ -1,10 +1,10 @@
 """Gemm opening: a Gemm in a loop's body is written as the product, the scaling and the sum that it is.
 
 This is the normal form of a contraction for all passes on bodies: MatMul, of operands that Transposes turn, times a
-number, plus what is added. Passes that write for kernels make Gemms again.
+number, plus what is added. `kernel-selection` makes Gemms again.
 
 Precondition: a Gemm whose operands' ranks are known: of MatMul and Add no rank follows where those of the operands are
-not known, and a Scan's outputs need one. One with its weight in front is as `operand-swapping` writes it, and stays.
+not known, and a Scan's outputs need one. One with its weight in front is as `kernel-selection` writes it, and stays.
 
 Postcondition: there is none.
 """
@@ -49,7 +49,9 @@ def _closed(loop: Loop) -> list[std.Gemm]:
     return [
         gemm
         for gemm in gemms
+        # A factor of 0 drops its term even if that is not finite.
         if gemm.dtype() is not None
+        and gemm.alpha
         and all(x is None or rank(x) is not None for x in gemm.inputs)
         and not (gemm.trans_b and not gemm.trans_a and dependence.is_outside(gemm.a))
     ]
@@ -63,7 +65,7 @@ def _open(loop: Loop, gemm: std.Gemm) -> None:
     result = e.op(std.MatMul, a, b)
     if gemm.alpha != 1.0:
         result = e.op(std.Mul, result, e.constant(gemm.alpha, dtype))
-    if gemm.c is not None:
+    if gemm.c is not None and gemm.beta:
         bias = gemm.c if gemm.beta == 1.0 else e.op(std.Mul, gemm.c, e.constant(gemm.beta, dtype))
         result = e.op(std.Add, result, bias)
     loop.substitute(gemm.output, result)

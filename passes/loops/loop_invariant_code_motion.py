@@ -2,9 +2,9 @@
 
 Invariant is what the state does not change: what is made of the step's elements alone.
 
-Precondition: any Scan without work that is the same at every step (`InvariantHoisting`). What follows from the step's
-elements is written for all steps at once (`batching`), and the body reads one element of the result per step; `x @ W`
-becomes one product.
+Precondition: any Scan without work that is the same at every step (`InvariantHoisting`) and Gemms
+(`GemmOpening`). What follows from the step's elements is written for all steps at once (`batching`), and the body reads
+one element of the result per step; `x @ W` becomes one product.
 
 Postcondition: the body holds only nodes that need the carried state, or for which no rule over all steps exists.
 """
@@ -17,6 +17,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import replace
 from lstm_lower.graph.edit import remove_unread
 from lstm_lower.graph.facts import Facts
+from lstm_lower.passes.loops.gemm_opening import GemmOpening
 from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting, is_anchor
 from lstm_lower.passes.loops.views.batching import NotBatchable
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
@@ -32,7 +33,7 @@ LARGEST_GROWTH = 16
 class LoopInvariantCodeMotion(LoopPass):
     """Moves work on scan inputs before the loop."""
 
-    needs = (InvariantHoisting,)
+    needs = (GemmOpening, InvariantHoisting)
 
     def run(self, model: ir.Model) -> bool:
         """Runs on every loop, without nodes that nothing reads: such a call would hold its loop where it is."""

@@ -177,40 +177,21 @@ class _Total:
 
     def _product(self, a: ir.Value, b: ir.Value) -> ir.Value | None:
         """The sum of products: one product whose inner axis runs over steps and the products' own inner axis."""
-        e = self.editor
-        if (self.facts.rank(a), self.facts.rank(b)) != (2, 2):
-            return self._batched_product(a, b)
-        levels = self.dependence.level(a), self.dependence.level(b)
-        if Level.INVARIANT in levels:
-            left = a if levels[0] == Level.INVARIANT else self.of(a)
-            right = b if levels[1] == Level.INVARIANT else self.of(b)
-            return e.op(std.MatMul, left, right)
-        # Both sides as [T*K, .]: time and the inner axis lie side by side there, so that nothing has to be copied.
-        left = self._rows(a, inner_first=False)
-        right = self._rows(b, inner_first=True)
-        dtype = self.facts.dtype(a)
-        if dtype is not None and dtype.is_floating_point():
-            return e.op(std.Gemm, left, right, transA=1)
-        return e.op(std.MatMul, e.transpose(left, [1, 0]), right)
-
-    def _batched_product(self, a: ir.Value, b: ir.Value) -> ir.Value | None:
-        """The sum of products of matrices with axes before them."""
-        e = self.editor
-        rows, columns = self.facts.rank(a), self.facts.rank(b)
+        e, rows, columns = self.editor, self.facts.rank(a), self.facts.rank(b)
         if rows is None or columns is None or min(rows, columns) < 2:
             return None
-        levels = self.dependence.level(a), self.dependence.level(b)
-        if levels[1] == Level.INVARIANT:
+        if self.dependence.level(b) == Level.INVARIANT:
             return e.op(std.MatMul, self.of(a), b)
-        if levels[0] == Level.INVARIANT:
+        if self.dependence.level(a) == Level.INVARIANT:
             return e.op(std.MatMul, a, self.of(b))
+        # Matrices as [T*K, .]: time and the inner axis lie side by side there, so that nothing has to be copied.
         if rows == 2:
             left = e.transpose(self._rows(a, inner_first=False), [1, 0])
         else:
             left = inner_beside(e, self._stacked(a), 0, rows)
-        beside = columns - 1
-        right = self._rows(b, inner_first=True) if columns == 2 else inner_beside(e, self._stacked(b), 0, beside)
-        return e.op(std.MatMul, left, right)
+        if columns == 2:
+            return e.op(std.MatMul, left, self._rows(b, inner_first=True))
+        return e.op(std.MatMul, left, inner_beside(e, self._stacked(b), 0, columns - 1))
 
     def _stacked(self, value: ir.Value) -> ir.Value:
         self.sequences.stack(value)

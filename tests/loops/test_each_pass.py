@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lstm_lower.graph.dump import dump
 from lstm_lower.graph.verify import verify
-from lstm_lower.passes.loops.operand_swapping import OperandSwapping
+from lstm_lower.passes.loops.kernel_selection import KernelSelection
 from lstm_lower.passes.loops.views.loop_pass import LoopPass
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.conftest import Golden
@@ -211,7 +211,7 @@ loops (float[2,{batch},{units}] xs, float[{batch},{units}] first, float[{units},
 
 @quick
 @given(data=st.data())
-def test_operand_swapping_keeps_results(data: st.DataObject) -> None:
+def test_oriented_products_keep_results(data: st.DataObject) -> None:
     """Where the exchange pays and where it does not, a state that is the product itself and one that is not."""
     batch, units = data.draw(st.sampled_from([(1, 512), (16, 256), (2, 8)]))
     text = PRODUCT.format(
@@ -224,7 +224,7 @@ def test_operand_swapping_keeps_results(data: st.DataObject) -> None:
     )
     case = parsed(text, xs=(2, batch, units), first=(batch, units), w=(units, units))
     case.feeds["w"] /= units**0.5
-    check(case, OperandSwapping(), applies=units > 8)
+    check(case, KernelSelection(), applies=units > 8)
 
 
 def shown(golden: Golden, case: LoopModel, step: LoopPass) -> None:

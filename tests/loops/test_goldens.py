@@ -15,9 +15,9 @@ from lstm_lower.passes.loops.concat_fusion import ConcatFusion
 from lstm_lower.passes.loops.dead_code_elimination import DeadCodeElimination
 from lstm_lower.passes.loops.gemm_opening import GemmOpening
 from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting
+from lstm_lower.passes.loops.kernel_selection import KernelSelection
 from lstm_lower.passes.loops.loop_invariant_code_motion import LoopInvariantCodeMotion
 from lstm_lower.passes.loops.loop_unrolling import LoopUnrolling, SingleStepUnrolling
-from lstm_lower.passes.loops.operand_swapping import OperandSwapping
 from lstm_lower.passes.loops.product_distribution import ProductDistribution
 from lstm_lower.passes.loops.reassociation import Reassociation
 from lstm_lower.passes.loops.reduction_recognition import ReductionRecognition
@@ -42,7 +42,7 @@ STEP = {
     "dead-code-elimination": "d = Tanh(s) u = Identity(s) y = Add(s, x)",
     "loop-unrolling": "u = Add(s, x) y = Neg(u)",
     "strip-mining": "u = Add(s, x) y = Neg(u)",
-    "operand-swapping": "a = Add(s, x) u = MatMul(a, w) y = Neg(a)",
+    "kernel-selection": "a = Add(s, x) u = MatMul(a, w) y = Neg(a)",
 }
 ACCUMULATOR = "t = Transpose <perm = [1, 0]> (x) p = MatMul(t, x) u = Add(s, p) y = Neg(x)"
 
@@ -134,4 +134,4 @@ def test_blocks_of_a_sequence_that_is_another_one_moved_by_a_step(golden: Golden
 
 
 def test_orient(golden: Golden) -> None:
-    check(golden, model(STEP["operand-swapping"], batch=16, units=256), OperandSwapping())
+    check(golden, model(STEP["kernel-selection"], batch=16, units=256), KernelSelection())

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lstm_lower.graph.dump import dump
-from lstm_lower.passes.loops.contraction_layout import ContractionLayout
-from lstm_lower.passes.loops.product_splitting import ProductSplitting
+from lstm_lower.passes.loops.kernel_selection import KernelSelection
 from lstm_lower.passes.loops.recomputation_elimination import RecomputationElimination
 from lstm_lower.passes.loops.views.loop_pass import LoopPass
 from lstm_lower.passes.shapes import InferShapesPass
@@ -230,17 +229,9 @@ def sums(draw: Any, *, batch: int, units: int) -> LoopModel:
 
 @quick
 @given(data=st.data())
-def test_sums_as_products_keep_results(data: st.DataObject) -> None:
-    check(
-        sums(data.draw, batch=data.draw(st.sampled_from([2, 64])), units=data.draw(st.sampled_from([3, 256]))),
-        ContractionLayout(),
-    )
-
-
-@quick
-@given(data=st.data())
-def test_product_splitting_keeps_results(data: st.DataObject) -> None:
-    check(sums(data.draw, batch=data.draw(st.sampled_from([1, 8])), units=3), ProductSplitting())
+def test_sums_and_parts_of_products_keep_results(data: st.DataObject) -> None:
+    batch, units = data.draw(st.sampled_from([1, 2, 8, 64])), data.draw(st.sampled_from([3, 256]))
+    check(sums(data.draw, batch=batch, units=units), KernelSelection())
 
 
 def fixed_sums(batch: int) -> LoopModel:
@@ -253,23 +244,18 @@ def fixed_sums(batch: int) -> LoopModel:
     return parsed(text.replace("B,", f"{batch},"), **feeds, first=(batch, 256), w=(256, 256), b=(256,))
 
 
-def test_split_rows(golden: Golden) -> None:
-    shown(golden, fixed_sums(192), ProductSplitting())
-
-
-def test_sum_over_rows(golden: Golden) -> None:
+def test_sums_and_parts_of_products_over_rows(golden: Golden) -> None:
     work = ir.from_proto(fixed_sums(192).model)
     InferShapesPass()(work)
     before = dump(work)
-    assert ContractionLayout()(work).modified
-    golden("loop_contraction-layout_sum", before=before, after=dump(work))
+    assert KernelSelection()(work).modified
+    golden("loop_kernel-selection_divided", before=before, after=dump(work))
 
 
-@pytest.mark.parametrize(("step", "op"), [(ContractionLayout, "ReduceSum"), (ProductSplitting, "Split")])
-def test_few_rows_stay(step: type[LoopPass], op: str) -> None:
+def test_few_rows_stay() -> None:
     """A small sum, and a product with more columns than rows, whose weight would cost more to copy."""
-    assert outside(fixed_sums(16), step()).count(op) == 1
-    assert op not in outside(fixed_sums(192), step()) or step is ProductSplitting
+    assert {"ReduceSum", "Split"} <= set(outside(fixed_sums(16), KernelSelection()))
+    assert "ReduceSum" not in outside(fixed_sums(192), KernelSelection())
 
 
 def test_a_product_of_a_part_of_a_divided_product() -> None:
@@ -279,9 +265,9 @@ def test_a_product_of_a_part_of_a_divided_product() -> None:
           (first, x)
         m = MatMul(x, w)  p, q = Split <axis = 1> (m, k)  o = MatMul(p, v)  s, t = Split <axis = 1> (o, n) }"""
     case = parsed(text, x=(40, 4), first=(4,), w=(4, 6), v=(3, 4))
-    check(case, ProductSplitting())
-    # Two parts of each, and the whole ones, which nobody reads any more.
-    assert outside(case, ProductSplitting()).count("MatMul") == 6
+    check(case, KernelSelection())
+    # Two parts of each.
+    assert outside(case, KernelSelection()).count("MatMul") == 4
 
 
 def test_parsed_models_are_valid() -> None:

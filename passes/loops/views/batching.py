@@ -151,29 +151,6 @@ def _matmul(b: Batch, op: std.MatMul) -> Sequence[ir.Value]:
     return b.again(op, b.aligned(op.a, max(ranks)), b.aligned(op.b, max(ranks)))
 
 
-@batches(std.Gemm)
-def _gemm(b: Batch, op: std.Gemm) -> Sequence[ir.Value]:
-    e = b.editor
-    dtype = known(op.dtype(), "its dtype")
-    if not op.alpha or not op.beta:
-        raise NotBatchable("a factor of 0 drops its term even if that is not finite")
-    factors = []
-    for value, transposed in ((op.a, op.trans_a), (op.b, op.trans_b)):
-        outer = b.outer(value)
-        assert outer is not None
-        order = [0, 2, 1] if b.is_batched(value) else [1, 0]
-        factors.append(e.transpose(outer, order) if transposed else outer)
-    result = e.op(std.MatMul, *factors)
-    if op.alpha != 1.0:
-        result = e.op(std.Mul, result, e.constant(op.alpha, dtype))
-    if op.c is not None:
-        bias = b.aligned(op.c, 2)
-        if op.beta != 1.0:
-            bias = e.op(std.Mul, bias, e.constant(op.beta, dtype))
-        result = e.op(std.Add, result, bias)
-    return [result]
-
-
 @batches(std.Concat)
 def _concat(b: Batch, op: std.Concat) -> Sequence[ir.Value]:
     like = next(value for value in op.parts if b.is_batched(value))

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from lstm_lower.graph.dump import dump
 from lstm_lower.graph.verify import verify
 from lstm_lower.passes.base import Context
-from lstm_lower.passes.loops.contraction_layout import ContractionLayout
+from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting
+from lstm_lower.passes.loops.kernel_selection import KernelSelection
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.conftest import Golden
 from tests.support.examples import tried
@@ -158,8 +159,9 @@ def applied(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> tuple[bool,
     """Whether the pass changed something, why not, and the operators that are left; results are as before."""
     work = ir.from_proto(model)
     InferShapesPass()(work)
+    InvariantHoisting()(work)
     context = Context(work)
-    step = ContractionLayout(context)
+    step = KernelSelection(context)
     step.verify_each = True
     modified = step(work).modified
     verify(work)
@@ -206,13 +208,13 @@ def test_joined_golden(golden: Golden) -> None:
     work = ir.from_proto(case(columns=384, sum_of_rows=AXES + JOINED["two and a sum"][0])[0])
     InferShapesPass()(work)
     before = dump(work)
-    assert ContractionLayout()(work).modified
-    golden("loop_contraction-layout_joined", before=before, after=dump(work))
+    assert KernelSelection()(work).modified
+    golden("loop_kernel-selection_joined", before=before, after=dump(work))
 
 
 def test_golden(golden: Golden) -> None:
     work = ir.from_proto(case()[0])
     InferShapesPass()(work)
     before = dump(work)
-    assert ContractionLayout()(work).modified
-    golden("loop_contraction-layout", before=before, after=dump(work))
+    assert KernelSelection()(work).modified
+    golden("loop_kernel-selection_layout", before=before, after=dump(work))
