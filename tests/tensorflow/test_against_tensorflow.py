@@ -163,7 +163,7 @@ def test_an_import_says_what_it_was_compared_with() -> None:
 def test_an_import_with_a_wrong_rule_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     key = (DOMAIN, "Softsign")
     assert key in RULES
-    monkeypatch.setitem(RULES._entries, key, Rule(lambda n, _: {"activations": n.features * 42.0}, repeatable=True))
+    monkeypatch.setitem(RULES._entries, key, Rule(lambda n, _: n.features * 42.0, repeatable=True))
     with pytest.raises(ll.UnsupportedOpError, match=r"computes what TensorFlow .* does, got another output 'loss'"):
         ll.from_tensorflow(function(2.0), check=True)
 
