@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import lstm_lower as ll
 from lstm_lower.opdef import REGISTRY
-from tests.support.examples import in_some_forms
+from tests.support.examples import TIMES, in_some_forms
 from tests.support.gradient_cases import Array, Case, cases, recording
 from tests.support.side_by_side import SideBySide
 
@@ -286,8 +286,9 @@ def test_recording_is_what_tensorflow_computes(op: str) -> None:
     pytest.importorskip("tensorflow")
     from tests.data.record_gradients import record
 
-    for case in cases():
-        if case.op == op:
-            for name, value in record(case).items():
-                # TensorFlow leaves gaps of a stitch uninitialised; no case has any.
-                np.testing.assert_allclose(value, recording()[case.id][name], rtol=1e-6, atol=1e-6)
+    # What another version of TensorFlow computes otherwise shows in more than one case.
+    of_op = [case for case in cases() if case.op == op]
+    for case in of_op[:: 1 if TIMES > 1 else 3]:
+        for name, value in record(case).items():
+            # TensorFlow leaves gaps of a stitch uninitialised; no case has any.
+            np.testing.assert_allclose(value, recording()[case.id][name], rtol=1e-6, atol=1e-6)

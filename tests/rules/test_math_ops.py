@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 import lstm_lower as ll
 from lstm_lower.opdef import REGISTRY
 from tests.rules.test_gradients import DOMAIN, assert_as_recorded, lowered_results, run, single_node
-from tests.support.examples import in_some_forms
+from tests.support.examples import TIMES, in_some_forms
 from tests.support.gradient_cases import Array, Case
 from tests.support.math_cases import cases, recording
 
@@ -127,7 +127,8 @@ def test_recording_is_what_tensorflow_computes(op: str) -> None:
     pytest.importorskip("tensorflow")
     from tests.data.record_gradients import record
 
-    for case in cases():
-        if case.op == op:
-            for name, value in record(case).items():
-                np.testing.assert_allclose(value, recording()[case.id][name], rtol=1e-6, atol=1e-6)
+    # What another version of TensorFlow computes otherwise shows in more than one case.
+    of_op = [case for case in cases() if case.op == op]
+    for case in of_op[:: 1 if TIMES > 1 else 3]:
+        for name, value in record(case).items():
+            np.testing.assert_allclose(value, recording()[case.id][name], rtol=1e-6, atol=1e-6)
