@@ -230,7 +230,7 @@ class _Conversion:
         operand, got = fault
         if got == "it":
             raise site.too_new(operand, change)
-        raise site.refusal(operand, f"a type that {node.op_type} knows in opset {self.target}", got)
+        raise site.unsupported(operand, f"a type that {node.op_type} knows in opset {self.target}", got)
 
 
 def _since(site: Site, change: int) -> Sequence[Expr | None] | None:
@@ -245,7 +245,7 @@ def _since(site: Site, change: int) -> Sequence[Expr | None] | None:
     fault = None if results is not None else misfit(node, schema)
     if fault is not None:
         operand, got = fault
-        raise site.refusal(operand, f"a form that opset {change} knows", "an older one" if got == "it" else got)
+        raise site.unsupported(operand, f"a form that opset {change} knows", "an older one" if got == "it" else got)
     return results
 
 

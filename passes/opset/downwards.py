@@ -57,7 +57,7 @@ def cumulative_product(site: Site) -> Sequence[Expr]:
     """A loop that carries the product."""
     axis, rank, b = site.constant(1), site.rank(), site.builder
     if axis is None:
-        raise site.refusal(
+        raise site.unsupported(
             "axis", f"a constant below opset 26 (the model is moved to {site.target})", "a computed value"
         )
     place = int(axis.reshape(-1)[0]) % rank
@@ -136,14 +136,14 @@ def cast_like(site: Site) -> Sequence[Expr]:
 def batch_normalization_types(site: Site) -> None:
     """Since 15 the scale may have a type of its own."""
     if site.dtype(1) != site.dtype(0):
-        raise site.refusal("scale", f"the type of X in opset {site.target}", site.dtype(1).name.lower())
+        raise site.unsupported("scale", f"the type of X in opset {site.target}", site.dtype(1).name.lower())
 
 
 @before(14, std.BatchNormalization)
 def batch_normalization(site: Site) -> Sequence[Expr | None] | None:
     """With the statistics of the batch, by the operator's formulas; the old training form computes others."""
     if site.dtype(3) != site.dtype(0):
-        raise site.refusal("input_mean", f"the type of X in opset {site.target}", site.dtype(3).name.lower())
+        raise site.unsupported("input_mean", f"the type of X in opset {site.target}", site.dtype(3).name.lower())
     if not site.attribute("training_mode", 0):
         return None
     return _formula(site)
@@ -212,7 +212,7 @@ def pooling_dilations(site: Site) -> None:
 def grid_sample_modes(site: Site) -> None:
     """The older names of the modes; images only."""
     if site.rank() != 4:
-        raise site.refusal("X", f"rank 4 in opset {site.target}", f"rank {site.rank()}")
+        raise site.unsupported("X", f"rank 4 in opset {site.target}", f"rank {site.rank()}")
     names = {"linear": "bilinear", "cubic": "bicubic"}
     mode = site.attribute("mode", "linear")
     site.set("mode", names.get(mode, mode))
@@ -232,7 +232,7 @@ def affine_grid(site: Site) -> None:
     shape = site.input(0).shape
     if shape is None or shape[0] == 1 or not isinstance(shape[0], int):
         batch = "an unknown one" if shape is None else shape[0]
-        raise site.refusal("theta", f"a known batch other than 1 to be written in opset {site.target}", batch)
+        raise site.unsupported("theta", f"a known batch other than 1 to be written in opset {site.target}", batch)
 
 
 @before(16, std.RoiAlign)
@@ -255,7 +255,7 @@ def dft_axis(site: Site) -> None:
     """The axis as an attribute."""
     axis = site.constant(2)
     if site.has(2) and axis is None:
-        raise site.refusal(
+        raise site.unsupported(
             "axis", f"a constant below opset 20 (the model is moved to {site.target})", "a computed value"
         )
     site.set("axis", -2 if axis is None else int(axis.reshape(-1)[0]))
@@ -320,7 +320,7 @@ def get_element(site: Site) -> Sequence[Expr] | None:
 def _is_optional(site: Site) -> bool:
     value = site.node.inputs[0]
     if value is None or value.type is None:
-        raise site.refusal("input", "a known type", "none")
+        raise site.unsupported("input", "a known type", "none")
     return isinstance(value.type, ir.OptionalType)
 
 
@@ -387,7 +387,9 @@ def _over_computed_axes(site: Site) -> Sequence[Expr]:
         ones = x.builder.fill(1, x.sizes(), site.dtype())
         # Of nothing onnxruntime gives 0; a division of integers by 0 ends the run.
         return [total(x) / total(ones).maximum(1)]
-    raise site.refusal("axes", f"a constant below opset 18 (the model is moved to {site.target})", "a computed value")
+    raise site.unsupported(
+        "axes", f"a constant below opset 18 (the model is moved to {site.target})", "a computed value"
+    )
 
 
 def _of_numbers(operator: type[std.Standard], x: Expr) -> Expr:
@@ -420,9 +422,9 @@ def scatter_sums(site: Site) -> Sequence[Expr] | None:
 def _written_out(site: Site) -> Sequence[Expr]:
     reduction = site.attribute("reduction")
     if reduction not in _COMBINE:
-        raise site.refusal("attribute reduction", f"one of none, {', '.join(_COMBINE)}", reduction)
+        raise site.unsupported("attribute reduction", f"one of none, {', '.join(_COMBINE)}", reduction)
     if site.dtype() in (ir.DataType.BOOL, ir.DataType.STRING):
-        raise site.refusal(
+        raise site.unsupported(
             "data", f"numbers for reduction {reduction} in opset {site.target}", site.dtype().name.lower()
         )
     data, indices, updates = (site.input(index) for index in range(3))
@@ -430,7 +432,7 @@ def _written_out(site: Site) -> Sequence[Expr]:
         shape = indices.shape
         depth = shape[-1] if shape else None
         if not isinstance(depth, int):
-            raise site.refusal("indices", f"a known last size to be written in opset {site.target}", depth)
+            raise site.unsupported("indices", f"a known last size to be written in opset {site.target}", depth)
         rank = len(shape) if shape is not None else 0
     else:
         indices = _coordinates(site, indices)
@@ -590,7 +592,7 @@ def split_count(site: Site) -> Sequence[Expr] | None:
         part = -(-size // count)
         last = size - part * (count - 1)
         if last < 0:
-            raise site.refusal("num_outputs", f"a count that divides size {size} into parts", count)
+            raise site.unsupported("num_outputs", f"a count that divides size {size} into parts", count)
         sizes = site.builder.ints(*[part] * (count - 1), last)
     else:
         total = length(x, axis)
@@ -635,7 +637,7 @@ def pad_wrapped(site: Site) -> Sequence[Expr] | None:
     result, pads, b = site.input(0), site.input(1), site.builder
     axes = site.constant(3) if site.has(3) else np.arange(site.rank())
     if axes is None:
-        raise site.refusal(
+        raise site.unsupported(
             "axes", f"a constant for mode wrap below opset 19 (the model is moved to {site.target})", "no constant"
         )
     for position, axis in enumerate(int(axis) for axis in axes.reshape(-1)):

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
-from lstm_lower.errors import InvalidModelError, LstmLowerError, UnsupportedOpError, requires
+from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
-from lstm_lower.graph.form import node_label
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Site:
-    """A node that is to be written in another form.
+class Site(std.Standard, abstract=True):
+    """The view of a node of any operator and version that is to be written in another form.
+
+    A rewrite may change the node's attributes and inputs in place.
 
     Attributes:
-        node: the node; a rewrite may change its attributes and inputs in place.
         builder: emits nodes before it, for the version of the form asked for.
         target: the version that the whole model is moved to, for error texts.
     """
 
-    node: ir.Node
-    builder: Builder
-    target: int
+    def __init__(self, node: ir.Node, builder: Builder, target: int) -> None:
+        super().__init__(node, builder.facts)
+        self.builder = builder
+        self.target = target
 
     @property
     def operator(self) -> type[std.Standard]:
@@ -37,7 +34,7 @@ class Site:
 
     def has(self, index: int) -> bool:
         """Whether an input is given."""
-        return index < len(self.node.inputs) and self.node.inputs[index] is not None
+        return self.operand(index) is not None
 
     def input(self, index: int) -> Expr:
         """An input that is given."""
@@ -52,11 +49,9 @@ class Site:
             UnsupportedOpError: it is a reference to a function's attribute, whose value is not known.
         """
         attribute = self.node.attributes.get(name)
-        if attribute is None:
-            return default
-        if attribute.is_ref():
-            raise self.refusal(f"attribute {name}", "a value", "a reference to an attribute of the function")
-        return attribute.value
+        if attribute is not None and attribute.is_ref():
+            raise self.unsupported(f"attribute {name}", "a value", "a reference to an attribute of the function")
+        return super().attribute(name, default)
 
     def attributes(self, *without: str) -> dict[str, Any]:
         """All attributes but some."""
@@ -78,14 +73,9 @@ class Site:
         for index, expr in enumerate(inputs):
             self.node.replace_input_with(index, None if expr is None else expr.value)
 
-    def constant(self, index: int) -> np.ndarray[Any, Any] | None:
-        """The value of an input that can be computed now."""
-        return self.builder.facts.constant(self.node.inputs[index]) if self.has(index) else None
-
     def known_dtype(self, index: int = 0) -> ir.DataType | None:
         """The element type of an input, for rewrites that only rare types need; `None` when it is not known."""
-        value = self.node.inputs[index] if self.has(index) else None
-        return self.builder.facts.dtype(value)
+        return super().dtype(index)
 
     def dtype(self, index: int = 0) -> ir.DataType:
         """The element type of an input.
@@ -95,7 +85,7 @@ class Site:
         """
         dtype = self.known_dtype(index)
         if dtype is None:
-            raise self.refusal(f"input {index}", f"a known type to be written in opset {self.target}", "none")
+            raise self.unsupported(f"input {index}", f"a known type to be written in opset {self.target}", "none")
         return dtype
 
     def rank(self, index: int = 0) -> int:
@@ -104,18 +94,16 @@ class Site:
         Raises:
             UnsupportedOpError: it is not known.
         """
-        rank = self.builder.facts.rank(self.node.inputs[index]) if self.has(index) else None
+        rank = super().rank(index)
         if rank is None:
-            raise self.refusal(f"input {index}", f"a known rank to be written in opset {self.target}", "an unknown one")
+            raise self.unsupported(
+                f"input {index}", f"a known rank to be written in opset {self.target}", "an unknown one"
+            )
         return rank
-
-    def refusal(self, operand: str, what: str, got: object) -> UnsupportedOpError:
-        """The error that says why the node cannot be written in the form asked for."""
-        return UnsupportedOpError(requires(self.node.op_type, node_label(self.node), operand, what, got))
 
     def too_new(self, operand: str, since: int) -> UnsupportedOpError:
         """The error for something that an older version cannot say."""
-        return self.refusal(operand, f"opset {since} or newer", self.target)
+        return self.unsupported(operand, f"opset {since} or newer", self.target)
 
 
 # What takes the place of the node's outputs; `None` keeps the node, which the rewrite may have changed.
@@ -141,24 +129,7 @@ def _register(
     def decorate(rewrite: Rewrite) -> Rewrite:
         for op in ops:
             assert (op.op_type, version) not in table
-            table[op.op_type, version] = _guarded(rewrite)
+            table[op.op_type, version] = std.guarded(rewrite)
         return rewrite
 
     return decorate
-
-
-def _guarded(rewrite: Rewrite) -> Rewrite:
-    """The rewrite, with what operands and attributes break that do not fit each other told of the node."""
-
-    @functools.wraps(rewrite)
-    def guarded(site: Site) -> Sequence[Expr | None] | None:
-        try:
-            return rewrite(site)
-        except LstmLowerError:
-            raise
-        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-            text = "operands and attributes that fit each other"
-            label = node_label(site.node)
-            raise InvalidModelError(requires(site.node.op_type, label, "the node", text, error)) from error
-
-    return guarded

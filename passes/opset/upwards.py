@@ -212,7 +212,7 @@ def batch_normalization_of_channels(site: Site) -> Sequence[Expr] | None:
     if spatial:
         return None
     if any(value.name for value in site.node.outputs[1:]):
-        raise site.refusal("attribute spatial", "1 where statistics are those of the batch", spatial)
+        raise site.unsupported("attribute spatial", "1 where statistics are those of the batch", spatial)
     x, scale, bias, mean, variance = map(site.input, range(5))
     return [(x - mean) / (variance + site.attribute("epsilon", 1e-5)).sqrt() * scale + bias]
 
@@ -256,7 +256,7 @@ def inference_only(site: Site) -> None:
         UnsupportedOpError: the node trains.
     """
     if not site.attribute("is_test", 0):
-        raise site.refusal("attribute is_test", "1 (the older form of training has no equal)", 0)
+        raise site.unsupported("attribute is_test", "1 (the older form of training has no equal)", 0)
     site.drop("is_test")
 
 
@@ -288,7 +288,7 @@ def tile_repeats(site: Site) -> None:
     """One axis was repeated."""
     x, axis = site.input(0), site.constant(2)
     if axis is None:
-        raise site.refusal("axis", "a constant", "a computed value")
+        raise site.unsupported("axis", "a constant", "a computed value")
     place, rank, b = int(axis.reshape(-1)[0]), site.rank(), site.builder
     ones = [b.ints(1)] * rank
     ones[place] = site.input(1).cast(_D.INT64).reshape(1)
@@ -331,7 +331,7 @@ def split_attribute(site: Site) -> None:
         return
     sizes = site.constant(1)
     if sizes is None:
-        raise site.refusal("split", "a constant", "a computed value")
+        raise site.unsupported("split", "a constant", "a computed value")
     site.set("split", [int(size) for size in sizes.reshape(-1)])
     site.set_inputs(site.input(0))
 
@@ -341,5 +341,5 @@ def whole_exponent(site: Site) -> None:
     """The exponent became a whole number."""
     exponent: Any = site.attribute("p", 2)
     if exponent != int(exponent):
-        raise site.refusal("attribute p", "a whole number", exponent)
+        raise site.unsupported("attribute p", "a whole number", exponent)
     site.set("p", int(exponent))

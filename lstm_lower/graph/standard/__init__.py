@@ -11,4 +11,5 @@ from lstm_lower.graph.standard.view import VIEWS as VIEWS
 from lstm_lower.graph.standard.view import Facet as Facet
 from lstm_lower.graph.standard.view import Knowledge as Knowledge
 from lstm_lower.graph.standard.view import Standard as Standard
+from lstm_lower.graph.standard.view import guarded as guarded
 from lstm_lower.graph.standard.view import undeclared as undeclared

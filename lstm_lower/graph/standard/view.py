@@ -155,6 +155,11 @@ class Standard:
         """The first output."""
         return self.node.outputs[0]
 
+    @property
+    def label(self) -> str:
+        """The node's name, or its first output's where it has none."""
+        return self.node.name or self.output.name or "?"
+
     def operand(self, index: int) -> ir.Value | None:
         """An operand by position, `None` when it is left out."""
         inputs = self.node.inputs
@@ -220,8 +225,7 @@ class Standard:
 
     def unsupported(self, what: str, required: str, got: object) -> UnsupportedOpError:
         """The error of a rule that cannot rewrite the node."""
-        label = self.node.name or self.output.name or "?"
-        return UnsupportedOpError(requires(self.op_type, label, what, required, got))
+        return UnsupportedOpError(requires(self.node.op_type, self.label, what, required, got))
 
     def says(self, index: int, name: str) -> bool:
         """Whether integers are given at all, known or not."""
@@ -298,11 +302,11 @@ class Facet(Generic[R]):
         """Registers a rule."""
 
         def register(rule: R) -> R:
-            guarded = _guarded(rule)
+            told = guarded(rule)
             for view in views:
                 if view in self._rules:
                     raise KeyError(f"{self.name} of {view.__name__} is already registered")
-                self._rules[view] = guarded
+                self._rules[view] = told
             self._found.clear()
             return rule
 
@@ -316,18 +320,18 @@ class Facet(Generic[R]):
         return self._found[view]
 
 
-def _guarded(rule: Any) -> Any:
+def guarded(rule: Any) -> Any:
     """The rule, with what operands break that do not fit each other (Slice's axes and starts, say) told of the node."""
 
     @functools.wraps(rule)
-    def guarded(*arguments: Any) -> Any:
+    def checked(*arguments: Any) -> Any:
         try:
             return rule(*arguments)
         except LstmLowerError:
             raise
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-            node = next(argument.node for argument in arguments if isinstance(argument, Standard))
+            view = next(argument for argument in arguments if isinstance(argument, Standard))
             text = "operands and attributes that fit each other"
-            raise InvalidModelError(requires(node.op_type, node.name, "the node", text, error)) from error
+            raise InvalidModelError(requires(view.node.op_type, view.label, "the node", text, error)) from error
 
-    return guarded
+    return checked
