@@ -28,11 +28,12 @@ class _Hooked(torch.autograd.Function):
     def backward(ctx: Any, dx: Tensor) -> Any:
         for hook in ctx.hooks:
             returned = hook(dx)
+            if returned is None:
+                continue
             if not isinstance(returned, Tensor) or (returned.shape, returned.dtype) != (dx.shape, dx.dtype):
-                got = "something else" if returned is not None else "None; a hook that only looks at it can be removed"
                 raise UnsupportedOpError(
                     f"a hook of {ctx.name} requires a result that takes the gradient's place, of the same shape and "
-                    f"dtype, got {got}"
+                    "dtype, or None, got something else"
                 )
             dx = returned
         return dx, None, None

@@ -287,6 +287,14 @@ class Fit:
                 raise NotFiniteError(f"{error}; {self.run.kept()}" if self.run is not None else str(error)) from error
         if done and self.restore_best:
             self._put_best_back()
+        wanted: int = getattr(self.trainer, "accumulate", 1)
+        if done and self.trainer.steps < wanted:
+            warnings.warn(
+                f"accumulate={wanted} requires as many batches for an update, got {self.trainer.steps} in all: no "
+                "weight has changed; smaller batches, or more epochs, make more of them",
+                LstmLowerWarning,
+                stacklevel=3,
+            )
         return done
 
     def _go(self, save_every: int | None, stopped: Callable[[], bool]) -> bool:

@@ -68,6 +68,7 @@ class Trainer(Trainable):
         on_nan: what happens at a step whose loss is infinite or NaN: `stop` raises, `skip` omits its update, `ignore`
             updates the state as usual.
         trace_nan: whether the error of a step that stops for its loss names the node that made the first such number.
+        accumulate: number of steps to an update.
         steps: steps done so far, those before a checkpoint that was resumed included.
         model: the step with its options, and state as inputs without defaults.
         session: the session behind it.
@@ -118,7 +119,7 @@ class Trainer(Trainable):
         """
         if str(on_nan) not in get_args(OnNan):
             raise InvalidInputError(f"on_nan requires one of {get_args(OnNan)}, got {on_nan!r}")
-        self.on_nan = on_nan
+        self.on_nan, self.accumulate = on_nan, accumulate
         edited = run_passes(model, [SortPass()])
         verify_structure(edited)
         attached = None if optimizer is None else groups_of(optimizer)

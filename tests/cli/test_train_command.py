@@ -198,8 +198,8 @@ def test_data_that_the_model_does_not_read_is_named(folder: Path) -> None:
             "data.npz 'labels:0' requires rank 2, int32[20, batch]",
         ),
         (
-            lambda ids, labels: {"ids:0": ids.astype(np.int64), "labels:0": labels},
-            "data.npz 'ids:0' requires int32[20, batch], got int64; array.astype('int32') converts it",
+            lambda ids, labels: {"ids:0": ids.astype(np.float32), "labels:0": labels},
+            "data.npz 'ids:0' requires int32[20, batch], got float32; array.astype('int32') converts it",
         ),
         (
             lambda ids, labels: {"ids:0": ids, "labels:0": labels[:5]},

@@ -316,7 +316,11 @@ def test_samples_lie_along_the_dimension_that_all_inputs_have() -> None:
             r"a value for each of .* in this order or by name, got 1",
         ),
         ({"x:0": [np.zeros((n, 2), np.float32) for n in (1, 2)], "y": np.arange(2)}, {}, r"pad=\{'x:0': value\}"),
-        ({"x:0": np.zeros((3, 2, 2)), "y": np.arange(2)}, {}, r"got float64; array.astype\('float32'\) converts it"),
+        (
+            {"x:0": np.zeros((3, 2, 2), np.int32), "y": np.arange(2)},
+            {},
+            r"got int32; array.astype\('float32'\) converts it",
+        ),
         (arrays(), {"values": {"z": 0.0}}, "pad requires names of data inputs"),
         (arrays(), {"buckets": (3,)}, r"buckets require pad="),
         (arrays(), {"buckets": (4, 3), "values": {"x:0": 0}}, "buckets require ascending lengths"),

@@ -81,3 +81,19 @@ def test_gradients_of_what_is_returned_go_through_hooks(kind: str) -> None:
     got = ll.Session(step).run({"x": x.numpy(), "target": target.numpy()})
     for name, weight in module.named_parameters():
         np.testing.assert_allclose(got[f"grad/{name}"], weight.grad, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.slow
+def test_a_hook_that_returns_nothing_changes_nothing() -> None:
+    torch.manual_seed(0)
+    module, seen = torch.nn.Linear(3, 2), []
+    module.weight.register_hook(lambda dw: seen.append(dw.shape))
+    module.bias.register_hook(lambda db: db * 2)
+    optimizer = torch.optim.SGD(module.parameters(), 0.1)
+    x, y = torch.randn(4, 3), torch.randn(4, 2)
+    trainer = ll.Trainer(ll.from_torch(module, x, "mse", optimizer, example_targets=y))
+    trainer.step({"input": x.numpy(), "target": y.numpy()})
+    torch.nn.functional.mse_loss(module(x), y).backward()
+    optimizer.step()
+    for name, value in trainer.weights().items():
+        np.testing.assert_allclose(value, module.state_dict()[name].numpy(), rtol=1e-5, atol=1e-6)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from lstm_lower.dtypes import native
-from lstm_lower.errors import InvalidInputError
+from lstm_lower.errors import InvalidInputError, LstmLowerWarning
 from lstm_lower.runtime.values import number_dtype, signature
 
 Array = np.ndarray[Any, Any]
@@ -26,6 +27,7 @@ class Field:
         shape: its axes; a name or `None` where the model leaves the size open.
         axis: the one along which samples lie.
         signature: dtype and shape for messages, such as `float32[batch, 8, 8]`.
+        told: dtypes of values that were converted with a warning.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Field:
     shape: tuple[int | str | None, ...]
     axis: int
     signature: str
+    told: set[str] = dataclasses.field(default_factory=set, compare=False)
 
     @property
     def batch_size(self) -> int | None:
@@ -63,9 +66,37 @@ class Field:
         if isinstance(value, (bool, int, float)) and np.can_cast(array.dtype, self.dtype, "same_kind"):
             # Python's numbers have no dtype of their own.
             array = array.astype(self.dtype)
-        self.check_dtype(array.dtype, where)
+        array = self.converted(array, where)
         self.check_sizes(array.shape, where)
         return array
+
+    def converted(self, array: Array, where: str) -> Array:
+        """An array in the input's dtype; other precisions, and whole numbers of other sizes, with one warning.
+
+        Raises:
+            InvalidInputError: it has another kind of dtype, lies in a file, or holds what the input's does not.
+        """
+        if array.dtype == self.dtype:
+            return array
+        kinds = ("f", "iu")
+        alike = any({array.dtype.kind, self.dtype.kind} <= set(kind) for kind in kinds)
+        if not alike or isinstance(array, np.memmap):
+            self.check_dtype(array.dtype, where)
+        with np.errstate(over="ignore"):
+            made = array.astype(self.dtype)
+        lost = ~np.isfinite(made) & np.isfinite(array) if self.dtype.kind == "f" else made != array
+        if lost.any():
+            raise InvalidInputError(
+                f"{where} '{self.name}' requires numbers that {self.dtype} holds, got {array[lost][0]}"
+            )
+        if array.dtype.name not in self.told:
+            self.told.add(array.dtype.name)
+            warnings.warn(
+                f"{where} '{self.name}' is {self.signature}: values in {array.dtype.name} are converted",
+                LstmLowerWarning,
+                stacklevel=2,
+            )
+        return made
 
     def check_dtype(self, dtype: np.dtype[Any], where: str) -> None:
         """Raises an InvalidInputError for another dtype than the input's."""

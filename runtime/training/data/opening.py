@@ -176,6 +176,7 @@ def open_data(
               of the inputs, or one array for a model with one input;
             - a path: a `.npz` file, a Parquet or Arrow file, or a folder of `.npz` shards, of Parquet or Arrow files,
               or of one `.npy` file per input;
+            - samples by number, such as a TensorDataset or a Subset of PyTorch, which are read into memory;
             - an iterable of batches (mappings or tuples), or a function that returns one, given the epoch's number if
               it has a parameter;
             - a `Source`.
@@ -191,6 +192,8 @@ def open_data(
         MissingPackageError: a Parquet or Arrow file, and pyarrow is not installed.
     """
     padding, parts = padding or Padding(), list(layout.fields if names is None else names)
+    if _is_dataset(data):
+        data = _columns(data)
     if isinstance(data, (str, os.PathLike)):
         return ShardedSource(_of_path(Path(data), layout, padding, unread), padding, window)
     if isinstance(data, tuple) or hasattr(data, "__array__"):
@@ -204,6 +207,22 @@ def open_data(
     if callable(data) or isinstance(data, Iterable):
         return StreamSource(data, layout, padding, parts)
     raise InvalidInputError(f"data requires arrays, a path, or an iterable of batches, got {type(data).__name__}")
+
+
+def _is_dataset(data: Any) -> bool:
+    """Whether data are samples by number, as PyTorch's map-style datasets."""
+    return hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, (Iterable, str))
+
+
+def _columns(data: Any) -> Any:
+    """The samples of a dataset in columns."""
+    if isinstance(tensors := getattr(data, "tensors", None), tuple):
+        return tensors
+    samples = [data[place] for place in range(len(data))]
+    if samples and isinstance(samples[0], Mapping):
+        return {name: [sample[name] for sample in samples] for name in samples[0]}
+    whole = [sample if isinstance(sample, (tuple, list)) else (sample,) for sample in samples]
+    return tuple(list(column) for column in zip(*whole, strict=True))
 
 
 def _of_path(path: Path, layout: Layout, padding: Padding, unread: Callable[[str], None]) -> Shards:

@@ -236,14 +236,14 @@ def _column(field: Field, value: Any, padded: bool, where: str) -> Column:
         empty = np.zeros([0 if i == field.axis else 1 for i in range(len(field.shape))], field.dtype)
         stacked = np.stack(arrays, axis=field.axis) if arrays else empty
         # Numbers of Python have no dtype of their own.
-        plain = not any(isinstance(sample, (np.ndarray, np.generic)) for sample in samples)
+        plain = not any(hasattr(sample, "dtype") for sample in samples)
         if plain and np.can_cast(stacked.dtype, field.dtype, "same_kind"):
             stacked = stacked.astype(field.dtype)
         return field.checked(stacked, where)
     if not field.sample_shape:
         raise InvalidInputError(f"{where} '{field.name}' requires sequences to pad, got {field.signature}")
+    arrays = [field.converted(array, where) for array in arrays]
     for array in arrays:
-        field.check_dtype(array.dtype, where)
         if len({array.shape[1:], arrays[0].shape[1:]}) > 1:
             raise InvalidInputError(
                 f"{where} '{field.name}' requires samples that differ in length only, "
