@@ -39,7 +39,6 @@ from lstm_lower.passes.loops.loop_invariant_code_motion import LoopInvariantCode
 from lstm_lower.passes.loops.loop_reversal import LoopReversal
 from lstm_lower.passes.loops.loop_to_scan import LoopToScan
 from lstm_lower.passes.loops.loop_unrolling import LoopUnrolling, SingleStepUnrolling
-from lstm_lower.passes.loops.output_concatenation import OutputConcatenation
 from lstm_lower.passes.loops.product_distribution import ProductDistribution
 from lstm_lower.passes.loops.product_fusion import ProductFusion
 from lstm_lower.passes.loops.reassociation import Reassociation
@@ -93,7 +92,6 @@ LEAVING = (
     ProductDistribution,
     Reassociation,
     ProductFusion,
-    OutputConcatenation,
     ConcatFusion,
     LoopInvariantCodeMotion,
     ReductionRecognition,

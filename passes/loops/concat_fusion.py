@@ -2,9 +2,10 @@
 
 Precondition: any Scan. `concat(a*p, b*q, c*r)`, where p, q and r need no carried state, is `concat(a, b, c) *
 concat(p, q, r)`, and the second factor leaves the loop. Each part must have its carried factor's shape; a smaller
-second factor is expanded.
+second factor is expanded. Where all parts leave the loop beside a Concat of the recurrence, time on axis 0 and in one
+direction, the Concat leaves it instead and is split behind it.
 
-Postcondition: one product where there were several.
+Postcondition: one product where there were several. Work behind the loop finds the parts side by side.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Builder
+from lstm_lower.graph.builder import Builder, replace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
-from lstm_lower.passes.loops.views.loop import Loop
+from lstm_lower.passes.loops.views.loop import Loop, ScanOutput
 from lstm_lower.passes.loops.views.loop_pass import LoopPass
+from lstm_lower.passes.loops.views.moves import behind_identity
 
 
 class ConcatFusion(LoopPass):
@@ -27,10 +29,11 @@ class ConcatFusion(LoopPass):
     def rewrite(self, loop: Loop) -> bool:
         """Fuses in one loop."""
         dependence = Dependence(loop)
-        modified = False
+        modified, recurrent = False, dependence.recurrent()
         for node in dependence.order:
             concat = std.Concat.of(node, loop.facts)
             if concat is not None and dependence.node_level(node) == Level.CARRIED:
+                modified |= node in recurrent and _leave_whole(loop, concat)
                 modified |= self._fuse(loop, dependence, concat)
         if modified:
             loop.commit()
@@ -67,6 +70,30 @@ class ConcatFusion(LoopPass):
         product = editor.op(std.Mul, wide, editor.op(std.Concat, *free, axis=axis))
         loop.substitute(node.outputs[0], product)
         return True
+
+
+def _leave_whole(loop: Loop, concat: std.Concat) -> bool:
+    """Lets a concatenation leave the loop where all of its parts do."""
+    parts, axis = concat.parts, concat.axis
+    if axis is None or len(set(parts)) < len(parts) or len(parts) < 2:
+        return False
+    outputs = [output for part in parts if (output := _output_of(loop, part)) is not None]
+    shapes = [shape for part in parts if (shape := loop.facts.shape(part)) is not None]
+    sizes = [size for shape in shapes if isinstance(size := shape[axis], int)]
+    if not len(outputs) == len(sizes) == len(parts) or len({output.reverse for output in outputs}) > 1:
+        return False
+    whole = loop.add_output(concat.output)
+    whole.reverse = outputs[0].reverse
+    e = loop.after("joined")
+    split = e.node(std.Split, [whole.sequence, e.ints(*sizes)], len(parts), axis=axis + 1)
+    for output, part in zip(outputs, split.outputs, strict=True):
+        loop.outputs.remove(output)
+        replace(output.sequence, part, loop.space)
+    return True
+
+
+def _output_of(loop: Loop, value: ir.Value) -> ScanOutput | None:
+    return next((x for x in loop.outputs if x.axis == 0 and behind_identity(x.step) is value), None)
 
 
 def _factors(dependence: Dependence, value: ir.Value) -> tuple[ir.Value, ir.Value] | None:
