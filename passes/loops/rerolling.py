@@ -33,8 +33,18 @@ from lstm_lower.graph.edit import detach, remove_unread
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import subgraphs_of, with_inner
 from lstm_lower.passes.base import Pass
-from lstm_lower.passes.loops.views.rows import Code, Rows
-from lstm_lower.passes.loops.views.step_operands import Carried, Constant, Element, Fixed, Numbers, Role, Same, Stacked
+from lstm_lower.passes.loops.views.rows import (
+    Carried,
+    Code,
+    Constant,
+    Element,
+    Fixed,
+    Numbers,
+    Role,
+    Rows,
+    Same,
+    Stacked,
+)
 from lstm_lower.passes.tidy import unread_weights
 
 LEAST_STEPS = 4

@@ -30,7 +30,7 @@ from lstm_lower.passes.base import Context
 from lstm_lower.passes.loops.schedule import block_steps
 from lstm_lower.passes.loops.views.loop import BLOCK, BLOCKS, Loop, ScanInput, ScanOutput, is_divided
 from lstm_lower.passes.loops.views.loop_pass import LoopPass
-from lstm_lower.passes.loops.views.segments import Segment, cut, segments_of
+from lstm_lower.passes.loops.views.partitions import Segment, cut, segments_of
 
 # Longer blocks are made only where it is known that there are as many steps: a shorter one is padded.
 MOST_PADDED = 1 << 16

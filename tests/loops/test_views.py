@@ -11,7 +11,7 @@ import lstm_lower as ll
 from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.base import Context
 from lstm_lower.passes.loops.views.loop import Loop, scans_of
-from lstm_lower.passes.loops.views.step_operands import element_of
+from lstm_lower.passes.loops.views.rows import element_of
 from lstm_lower.passes.trace import Trace
 
 NAMELESS = """<ir_version: 8, opset_import: ["" : 18]>
