@@ -150,11 +150,11 @@ def _outputs(a: ir.Model, b: ir.Model, matching: Matching) -> list[Change]:
     told = {change.name for change in changes}
     for name, value in before.items():
         if name not in told and not matching.same(value, after[name]):
-            changes.append(Change(name, _made_by(value), _made_by(after[name])))
+            changes.append(Change(name, _source(value), _source(after[name])))
     return [*changes, *_order(before, after)]
 
 
-def _made_by(value: ir.Value) -> str:
+def _source(value: ir.Value) -> str:
     node = value.producer()
     return f"the value '{value.name}'" if node is None else f"made by {node.op_type} '{node_label(node)}'"
 

@@ -283,12 +283,12 @@ class OptimizePass(Pass):
         """Runs the passes of a stage, where it is for the schedule."""
         if (stage.schedules and self.kind not in stage.schedules) or stage.steps not in (None, self.block):
             return False
-        passes = [self._made(kind) for kind in stage.passes]
+        passes = [self._instance(kind) for kind in stage.passes]
         if stage.once:
             return sum([self._run(model, step, 1) for step in passes]) > 0
-        return self._fixed_point(model, [*passes, *map(self._made, CLEANING)])
+        return self._fixed_point(model, [*passes, *map(self._instance, CLEANING)])
 
-    def _made(self, kind: type[LoopPass]) -> LoopPass:
+    def _instance(self, kind: type[LoopPass]) -> LoopPass:
         if kind is StripMining:
             return StripMining(self.context, kind=self.kind, steps=self.block)
         return kind(self.context)

@@ -167,14 +167,17 @@ def merged(value: ir.Value, found: Partial | None, declared: Partial | None) -> 
     if len(found) != len(declared):
         return found
     return tuple(
-        [a if isinstance(a, Open) and a.value is value else _known(a, b) for a, b in zip(found, declared, strict=True)]
+        [
+            a if isinstance(a, Open) and a.value is value else _filled_in(a, b)
+            for a, b in zip(found, declared, strict=True)
+        ]
     )
 
 
-def _known(found: Dim | None, declared: Dim | None) -> Dim | None:
-    if isinstance(found, int | str) or declared is None:
-        return found
-    return declared if found is None or isinstance(declared, int | str) else found
+def _filled_in(inferred: Dim | None, declared: Dim | None) -> Dim | None:
+    if isinstance(inferred, int | str) or declared is None:
+        return inferred
+    return declared if inferred is None or isinstance(declared, int | str) else inferred
 
 
 def is_certain(shape: Partial) -> bool:

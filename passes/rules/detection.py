@@ -160,7 +160,7 @@ def crop_and_resize(n: Node, b: Builder) -> Expr:
     return _cut(n, b, n.image.cast(_FLOAT), *sizes)
 
 
-def _made(n: Node, b: Builder) -> list[Expr]:
+def _result_sizes(n: Node, b: Builder) -> list[Expr]:
     return [b.sizes([n.grads.size(axis)]).reshape() for axis in (1, 2)]
 
 
@@ -176,7 +176,7 @@ def crop_and_resize_grad_image(n: Node, b: Builder) -> Expr:
     image = b.fill(0, wide(n.image_size), _FLOAT)
     channels = n.grads.shape
     image = b.set_shape(image, [None, None, None, None if channels is None else channels[3]])
-    return pullback(b, [_cut(n, b, image, *_made(n, b))], [image], [n.grads])[0].cast(n.T)
+    return pullback(b, [_cut(n, b, image, *_result_sizes(n, b))], [image], [n.grads])[0].cast(n.T)
 
 
 class CropAndResizeGradBoxes(RawOp, grads="N P Q C", image="B H W C", boxes="N 4", box_ind="N"):
@@ -186,7 +186,7 @@ class CropAndResizeGradBoxes(RawOp, grads="N P Q C", image="B H W C", boxes="N 4
 @lowers(CropAndResizeGradBoxes, repeatable=True)
 def crop_and_resize_grad_boxes(n: Node, b: Builder) -> Expr:
     """How what is cut out changes as its places move."""
-    return pullback(b, [_cut(n, b, n.image.cast(_FLOAT), *_made(n, b))], [n.boxes], [n.grads])[0]
+    return pullback(b, [_cut(n, b, n.image.cast(_FLOAT), *_result_sizes(n, b))], [n.boxes], [n.grads])[0]
 
 
 _HALVES = ("float16", "float32")

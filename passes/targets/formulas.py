@@ -231,7 +231,7 @@ def is_above_zero(view: std.Log) -> bool:
     return number is made.yes and view.facts.uniform(bound) == 0
 
 
-def _made_nothing(view: std.Expand) -> list[int]:
+def _emptied_axes(view: std.Expand) -> list[int]:
     """The axes whose only element becomes none."""
     shape, made = view.shape(), view.facts.shape(view.output)
     if shape is None or made is None:
@@ -242,12 +242,12 @@ def _made_nothing(view: std.Expand) -> list[int]:
 
 def makes_nothing(view: std.Expand) -> bool:
     """Whether it makes nothing of one element."""
-    return bool(_made_nothing(view))
+    return bool(_emptied_axes(view))
 
 
 def cut_before(view: std.Expand, b: Builder) -> list[Expr]:
     """The same of what that element is cut off from."""
-    axes = _made_nothing(view)
+    axes = _emptied_axes(view)
     zeros = b.ints(*[0] * len(axes))
     return [b.op(std.Expand, b.op(std.Slice, b.wrap(view.data), zeros, zeros, b.ints(*axes)), b.wrap(view.target))]
 

@@ -106,7 +106,7 @@ class ObjectivePass(Pass):
                 f"function, got {self.loss!r}"
             )
         else:
-            value = self._made(model)
+            value = self._loss(model)
         shape = self.context.space.facts.shape(value)
         if shape is None or any(dim != 1 for dim in shape):
             known = [dim if isinstance(dim, (int, str)) else None for dim in shape or ()]
@@ -117,7 +117,7 @@ class ObjectivePass(Pass):
         model.graph.outputs.extend([value, *others])
         return value
 
-    def _made(self, model: ir.Model) -> ir.Value:
+    def _loss(self, model: ir.Model) -> ir.Value:
         b = Builder(self.context.space, model.graph, scope="loss")
         predictions = [b.wrap(self._held(value)) for value in model.graph.outputs]
         if not predictions:

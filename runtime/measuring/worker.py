@@ -260,7 +260,7 @@ def _serve(connection: Connection, threads: int) -> None:
     os.dup2(nowhere, 2)
     os.environ["OMP_NUM_THREADS"] = str(threads)
     with contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
-        measured = _attempt(connection, lambda: _made(*connection.recv()))
+        measured = _attempt(connection, lambda: _tried(*connection.recv()))
         if measured is None:
             return
         connection.send(measured.facts)
@@ -271,7 +271,7 @@ def _serve(connection: Connection, threads: int) -> None:
                 connection.send(answer[0])
 
 
-def _made(make: Callable[..., Measured], arguments: tuple[Any, ...], options: dict[str, Any]) -> Measured:
+def _tried(make: Callable[..., Measured], arguments: tuple[Any, ...], options: dict[str, Any]) -> Measured:
     measured = make(*arguments, **options)
     measured.run()
     return measured

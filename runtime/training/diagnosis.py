@@ -127,7 +127,7 @@ def first_nonfinite(step: ir.Model, feeds: Mapping[str, Array]) -> NonFinite | N
     session = Session(model, "cpu", as_written())
     wanted = [name for name in flags.names if name in session.outputs]
     flags.results = session.run({name: feeds[name] for name in session.inputs if name in feeds}, wanted)
-    return _found(flags, model.graph, flags.ends, ())
+    return _first(flags, model.graph, flags.ends, ())
 
 
 class _Flags:
@@ -227,7 +227,7 @@ def _say_defaults(node: ir.Node, added: int) -> None:
             node.attributes[name] = ir.AttrInt64s(name, [*attribute.as_ints(), *[0] * added])
 
 
-def _found(flags: _Flags, graph: ir.Graph, ends: Sequence[ir.Value], steps: tuple[int, ...]) -> NonFinite | None:
+def _first(flags: _Flags, graph: ir.Graph, ends: Sequence[ir.Value], steps: tuple[int, ...]) -> NonFinite | None:
     """The first one in a graph, in a step of each loop that it is in."""
     bad = [value for value in ends if flags.state(value, steps) is not None]
     if not bad:
@@ -249,7 +249,7 @@ def _found(flags: _Flags, graph: ir.Graph, ends: Sequence[ir.Value], steps: tupl
         (body,) = subgraphs_of(node)
         inner = [value for inside in body for value in inside.outputs if value.name]
         for step in range(flags.count(body, steps)):
-            deeper = _found(flags, body, [x for x in inner if flags.state(x, (*steps, step))], (*steps, step))
+            deeper = _first(flags, body, [x for x in inner if flags.state(x, (*steps, step))], (*steps, step))
             if deeper is not None:
                 return deeper
     value = next(x for x in node.outputs if x in path)

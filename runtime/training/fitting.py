@@ -394,7 +394,7 @@ class Fit:
         }
 
     def _resume(self, run: Run) -> bool:
-        earlier = run.found()
+        earlier = run.earlier()
         if earlier is None:
             return False
         # What says best why the run cannot go on is looked at first.

@@ -205,7 +205,7 @@ class Run:
             remove_empty(self._made)
         self._lock.release()
 
-    def found(self) -> tuple[Path, dict[str, Any]] | None:
+    def earlier(self) -> tuple[Path, dict[str, Any]] | None:
         """The checkpoint to continue from and the run's notes; `None` if the folder holds no run.
 
         Of a damaged checkpoint the one before it is taken, which leads to the same run; `note` says so.

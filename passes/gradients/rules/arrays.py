@@ -334,9 +334,9 @@ def _scatter(op: std.Scatter, b: Builder, dys: Cotangents) -> Gradients:
     dy, reduction = dys[0], op.reduction
     if reduction == "none":
         kept = _with_operands(op, b, dy, b.zeros_like(b.operand(op, 2))) if dys.needs(0) else None
-        return kept, None, _found(op, b, dy) if dys.needs(2) else None
+        return kept, None, _gathered(op, b, dy) if dys.needs(2) else None
     if reduction == "add":
-        return dy, None, _found(op, b, dy) if dys.needs(2) else None
+        return dy, None, _gathered(op, b, dy) if dys.needs(2) else None
     if reduction == "mul":
         return _products(op, b, dys)
     if reduction in ("max", "min"):
@@ -361,9 +361,9 @@ def _products(op: std.Scatter, b: Builder, dys: Cotangents) -> Gradients:
     rest = _with_operands(op, b, nothing, b.where(zero, updates, 0), reduction="add")
     product = b.where(count > 0, b.where(count > 1, 0, whole * rest), whole)
     # For a zero: the product of all factors other than zeros, times the other zero if there is one.
-    own, theirs = _found(op, b, rest) - updates, _found(op, b, count)
-    share = _found(op, b, dys[0] * data * whole) * b.where(theirs > 1, b.where(theirs > 2, 0, own), 1)
-    return dys[0] * product, None, b.where(zero, share, _found(op, b, dys[0] * data * product) / others)
+    own, theirs = _gathered(op, b, rest) - updates, _gathered(op, b, count)
+    share = _gathered(op, b, dys[0] * data * whole) * b.where(theirs > 1, b.where(theirs > 2, 0, own), 1)
+    return dys[0] * product, None, b.where(zero, share, _gathered(op, b, dys[0] * data * product) / others)
 
 
 def _extremes(op: std.Scatter, b: Builder, dys: Cotangents) -> Gradients:
@@ -371,9 +371,9 @@ def _extremes(op: std.Scatter, b: Builder, dys: Cotangents) -> Gradients:
     data, updates, y = b.operand(op), b.operand(op, 2), b.output(op)
     dy = widened(dys[0])
     own = data.equals(y).cast(dy.dtype)
-    theirs = updates.equals(_found(op, b, y)).cast(dy.dtype)
+    theirs = updates.equals(_gathered(op, b, y)).cast(dy.dtype)
     shares = dy / _with_operands(op, b, own, theirs, reduction="add")
-    return own * shares, None, theirs * _found(op, b, shares) if dys.needs(2) else None
+    return own * shares, None, theirs * _gathered(op, b, shares) if dys.needs(2) else None
 
 
 def _with_operands(op: std.Standard, b: Builder, data: Expr, updates: Expr, **changed: str) -> Expr:
@@ -381,8 +381,8 @@ def _with_operands(op: std.Standard, b: Builder, data: Expr, updates: Expr, **ch
     return again(op, b, [data, op.node.inputs[1], updates], **changed)
 
 
-def _found(op: std.Scatter, b: Builder, data: Expr) -> Expr:
-    """What data have at the places of the updates."""
+def _gathered(op: std.Scatter, b: Builder, data: Expr) -> Expr:
+    """Elements of data at the places of the updates."""
     if isinstance(op, std.ScatterND):
         return b.op(std.GatherND, data, b.operand(op, 1))
     return b.op(std.GatherElements, data, b.operand(op, 1), axis=op.attribute("axis", 0))

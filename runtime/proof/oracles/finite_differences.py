@@ -122,15 +122,15 @@ def gradient_errors(
     rng = np.random.default_rng(seed)
     operands = {name: _widen(value) for name, value in operands.items()}
     call = {**_defaults(forward), **attributes, **operands}
-    outputs = forward(**_known(forward, call))
+    outputs = forward(**_accepted(forward, call))
     cotangents = {operand: rng.standard_normal(outputs[output].shape) for operand, output in pairing.cotangents.items()}
 
     def loss(changed: Named) -> float:
-        results = forward(**_known(forward, {**call, **changed}))
+        results = forward(**_accepted(forward, {**call, **changed}))
         return sum(float(np.vdot(cotangents[operand], results[o])) for operand, o in pairing.cotangents.items())
 
     given = {**call, **outputs, **cotangents}
-    gradients = pairing.gradients(given, backward(**_known(backward, given)))
+    gradients = pairing.gradients(given, backward(**_accepted(backward, given)))
     errors = []
     for operand, gradient in gradients.items():
         point = operands[operand]
@@ -167,5 +167,5 @@ def _defaults(function: Oracle) -> dict[str, Any]:
     return {p.name: p.default for p in parameters if p.default is not p.empty}
 
 
-def _known(function: Oracle, values: Named) -> dict[str, Any]:
+def _accepted(function: Oracle, values: Named) -> dict[str, Any]:
     return {name: values[name] for name in inspect.signature(function).parameters if name in values}
