@@ -19,6 +19,7 @@ import {
   type Description,
   type ModelFile,
   type PartDescription,
+  type StateDescription,
   type TotalDescription,
 } from "./description.js";
 import { InvalidInputError, InvalidModelError } from "./errors.js";
@@ -79,6 +80,8 @@ export class LocalEngine implements Engine {
   readonly #about: Description;
   readonly #contents: Contents;
   readonly #options: EngineOptions;
+  /** The state that steps change. */
+  readonly #moving: readonly StateDescription[];
   readonly #sessions = new Map<ModelFile, Promise<Onnxruntime.InferenceSession>>();
   #state: Record<string, Onnxruntime.Tensor> = {};
   #totals: Record<string, Onnxruntime.Tensor> = {};
@@ -86,6 +89,7 @@ export class LocalEngine implements Engine {
 
   private constructor(ort: Ort, about: Description, contents: Contents, options: EngineOptions) {
     [this.#ort, this.#about, this.#contents, this.#options] = [ort, about, contents, options];
+    this.#moving = about.state.filter(({ output }) => output !== null);
   }
 
   /**
@@ -122,7 +126,7 @@ export class LocalEngine implements Engine {
     return this.#inTurn(async () => {
       const { loss: named, learning_rate: scaled } = this.#about;
       const session = await this.#session("train");
-      const moving = this.#about.state.filter(({ output }) => output !== null);
+      const moving = this.#moving;
       const fetched = new Set([...(named === null ? [] : [named]), ...moving.map(({ output }) => output!), ...outputs]);
       const rates = scaled === null ? {} : { [scaled.name]: this.#tensor(scalar(scaled.dtype, rate)) };
       const results = await this.#run(session, { ...this.#state, ...rates, ...this.#tensors(feeds) }, [...fetched]);

@@ -6,6 +6,7 @@ import { LocalEngine, type Ort } from "./engine.js";
 import { got, InvalidInputError, whole } from "./errors.js";
 import { isNode } from "./places.js";
 import { RemoteEngine } from "./remote.js";
+import { fromAddress, fromNode, fromWeb } from "./runtimes.js";
 import { type OnNaN, Trainer } from "./trainer.js";
 
 export {
@@ -34,7 +35,7 @@ export { average, type BatchOptions, equal, type Kept, type OnNaN, type StepResu
 export interface LoadOptions {
   /**
    * onnxruntime: its module, or in a page the address of one, such as that of `ort.wasm.min.mjs`. Without it
-   * `onnxruntime-node` is imported in Node, and `onnxruntime-web` elsewhere. A worker takes no module.
+   * `onnxruntime-node` is imported in Node, and `onnxruntime-web` elsewhere. A worker takes an address alone.
    */
   readonly onnxruntime?: Ort | string | URL;
   /** Whether the models run in a worker; in a page they do. */
@@ -103,9 +104,9 @@ function addressOf(onnxruntime: unknown): string | undefined {
   return undefined;
 }
 
-async function onnxruntimeOf({ onnxruntime }: LoadOptions): Promise<Ort> {
+async function onnxruntimeOf({ onnxruntime, providers }: LoadOptions): Promise<Ort> {
   const address = addressOf(onnxruntime);
-  if (address !== undefined) return (await import(/* webpackIgnore: true */ /* @vite-ignore */ address)) as Ort;
+  if (address !== undefined) return fromAddress(address);
   if (typeof onnxruntime === "object") {
     if (!("InferenceSession" in onnxruntime))
       throw new InvalidInputError(
@@ -113,9 +114,5 @@ async function onnxruntimeOf({ onnxruntime }: LoadOptions): Promise<Ort> {
       );
     return onnxruntime;
   }
-  if (!isNode()) return import("onnxruntime-web");
-  // From 1.32 on, onnxruntime for Linux reports to its maker otherwise.
-  process.env.ORT_DISABLE_TELEMETRY ??= "1";
-  const module = (await import("onnxruntime-node")) as Ort & { default?: Ort };
-  return module.default ?? module;
+  return isNode() ? fromNode() : fromWeb(providers);
 }

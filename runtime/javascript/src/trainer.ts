@@ -41,6 +41,12 @@ export interface BatchOptions {
 /** Where a checkpoint goes or comes from: a path (Node), a key of IndexedDB (browsers), a file's handle, a place. */
 export type Kept = string | FileSystemFileHandle | Place;
 
+/** An open size, and what has it. */
+interface NamedSize {
+  readonly size: number;
+  readonly name: string;
+}
+
 type Forms = Record<string, { dtype: Dtype; shape: readonly number[] }>;
 
 /** A training step in onnxruntime, with its state. */
@@ -50,6 +56,8 @@ export class Trainer {
   readonly #engine: Engine;
   readonly #forms: Forms;
   readonly #inputs: Map<string, InputDescription>;
+  /** Open sizes that the state has, by name. */
+  readonly #named = new Map<string, NamedSize>();
   #rate: number;
   #onNaN: OnNaN = "stop";
 
@@ -60,6 +68,7 @@ export class Trainer {
   ) {
     [this.#engine, this.#forms] = [engine, forms];
     this.#inputs = new Map(about.data.map((input) => [input.name, input]));
+    for (const { input, shape } of about.state) checkShape("state", input, shape, forms[input]!.shape, this.#named);
     this.#rate = about.learning_rate?.value ?? NaN;
   }
 
@@ -320,23 +329,21 @@ export class Trainer {
     const unknown = given.find(([name]) => !this.#inputs.has(name));
     if (unknown !== undefined)
       throw new InvalidInputError(`feed '${unknown[0]}' must be one of the data inputs ${quoted(this.inputs)}`);
-    const arrays = this.#fitting([...this.#inputs.values()], Object.fromEntries(given), this.#forms);
+    const arrays = this.#fitting([...this.#inputs.values()], Object.fromEntries(given));
     if (rate !== undefined && Object.hasOwn(feeds, rate))
       this.learningRate = numberOf(asArray(feeds[rate], "float64", "learning_rate"));
     return arrays;
   }
 
   /** Feeds as arrays of the inputs' dtypes and shapes, whose sizes are equal where they share a name. */
-  #fitting(inputs: readonly InputDescription[], feeds: Batch, forms: Forms): Arrays {
+  #fitting(inputs: readonly InputDescription[], feeds: Batch): Arrays {
     const missing = inputs.map(({ name }) => name).filter((name) => !Object.hasOwn(feeds, name));
     if (missing.length > 0)
       throw new InvalidInputError(`input '${missing[0]!}' requires a value, got nothing (missing: ${quoted(missing)})`);
     const arrays = Object.fromEntries(
       inputs.map(({ name, dtype }) => [name, asArray(feeds[name], dtype, `input '${name}'`)]),
     );
-    const named = new Map<string, { size: number; name: string }>();
-    for (const { input, shape } of this.about.state)
-      checkShape("state", input, shape, forms[input]?.shape ?? [], named);
+    const named = new Map(this.#named);
     for (const { name, shape } of inputs) checkShape("input", name, shape, arrays[name]!.shape, named);
     for (const { name, shape } of inputs) {
       const axis = arrays[name]!.shape.indexOf(0);
@@ -425,7 +432,7 @@ export class Trainer {
   ): AsyncIterable<{ feeds: Arrays; samples: number }> {
     const { source, layout, order } = this.#opened(part, data, options);
     for await (const batch of source.epoch(order, 0, 0))
-      yield { feeds: this.#fitting(part.data, batch, this.#forms), samples: layout.samples(batch) };
+      yield { feeds: this.#fitting(part.data, batch), samples: layout.samples(batch) };
   }
 
   async #write(values: Readonly<Record<string, ArrayLike>>): Promise<void> {
@@ -465,7 +472,7 @@ function checkShape(
   name: string,
   wanted: readonly Size[],
   shape: readonly number[],
-  named: Map<string, { size: number; name: string }>,
+  named: Map<string, NamedSize>,
 ): void {
   if (wanted.length !== shape.length)
     throw new InvalidInputError(

@@ -1,7 +1,8 @@
 // The worker: onnxruntime-web, a bundle's models and their state.
-import { LocalEngine, type Ort } from "./engine.js";
+import { LocalEngine } from "./engine.js";
 import { sent } from "./errors.js";
 import type { Answer, Opening, Question } from "./remote.js";
+import { fromAddress, fromWeb } from "./runtimes.js";
 
 let engine: LocalEngine | undefined;
 
@@ -11,9 +12,7 @@ async function answered({ method, values }: Question): Promise<unknown> {
     return (open[method] as (...given: readonly unknown[]) => Promise<unknown>).apply(open, [...values]);
   }
   const { onnxruntime, about, contents, options } = values[0] as Opening;
-  const ort = (await (onnxruntime === undefined
-    ? import("onnxruntime-web")
-    : import(/* webpackIgnore: true */ /* @vite-ignore */ onnxruntime))) as Ort;
+  const ort = await (onnxruntime === undefined ? fromWeb(options.providers) : fromAddress(onnxruntime));
   engine = await LocalEngine.open(ort, about, contents, options);
   return undefined;
 }

@@ -1,0 +1,23 @@
+// Where onnxruntime comes from. Bundlers read the names of modules here, and put those of the web beside a page.
+import type { Ort } from "./engine.js";
+
+/** The module at an address, as it is. */
+export async function fromAddress(address: string): Promise<Ort> {
+  return (await import(/* webpackIgnore: true */ /* @vite-ignore */ address)) as Ort;
+}
+
+/** onnxruntime-web, as little of it as the providers need: its own main module has 28 MB of WASM in place of 14. */
+export async function fromWeb(providers: readonly string[] = []): Promise<Ort> {
+  return providers.includes("webgpu") ? import("onnxruntime-web/webgpu") : import("onnxruntime-web/wasm");
+}
+
+// No literal, by which a bundler would look for it where a page is made.
+const NODE = ["onnxruntime", "node"];
+
+/** onnxruntime-node. */
+export async function fromNode(): Promise<Ort> {
+  // From 1.32 on, onnxruntime for Linux reports to its maker otherwise.
+  process.env.ORT_DISABLE_TELEMETRY ??= "1";
+  const module = (await import(/* webpackIgnore: true */ /* @vite-ignore */ NODE.join("-"))) as Ort & { default?: Ort };
+  return module.default ?? module;
+}
