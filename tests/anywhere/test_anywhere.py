@@ -84,11 +84,12 @@ def test_cpp(case: Case, program: Path, tmp_path: Path) -> None:
     ("changed", "message"),
     [
         ({"target": None}, "target.npy"),
-        ({"target": np.ones(4, np.float32)}, "input 'target' requires int64, got {'descr': '<f4'"),
+        ({"target": np.ones(4, np.float32)}, "input 'target' requires dtype int64, got float32"),
         ({"target": np.ones(3, np.int64)}, "as many samples of every input are required"),
-        ({"x": np.ones((4, 5), np.float32)}, "input 'x' requires shape [\"B\",6], got (4, 5)"),
+        ({"x": np.ones((4, 5), np.float32)}, "input 'x' requires shape [B, 6], got [3, 5] (axis 1)"),
         ({"x": np.ones((6, 4), np.float32).T}, "an array in C's order"),
-        ({"x": np.full((4, 6), np.nan, np.float32)}, "step 1: a finite loss is required"),
+        ({"x": np.full((4, 6), np.nan, np.float32)}, "step 1: the loss must be finite, got nan"),
+        ({"target": np.full(4, 3)}, "out of data bounds"),
     ],
 )
 def test_data_that_do_not_fit_in_cpp(tmp_path: Path, program: Path, changed: dict[str, Any], message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -98,6 +99,22 @@ def _refused(folder: Path, tmp_path: Path, words: list[str], change: Callable[[A
 def test_cpp(folder: Path, tmp_path: Path, program: Path, name: str) -> None:
     words = [str(program), str(tmp_path / "bundle"), str(folder / "data"), "1", "3"]
     _refused(folder, tmp_path, words, STRANGE[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["init.onnx", "train.onnx", "predict.onnx", "training.json"])
+def test_a_flipped_bit_is_refused_in_cpp(folder: Path, tmp_path: Path, program: Path, name: str) -> None:
+    """Every file that the program reads."""
+    bundle = shutil.copytree(folder / "bundle", tmp_path / "bundle", symlinks=True)
+    content = (bundle / name).read_bytes()
+    for number in range(8):
+        place = (2 * number + 1) * len(content) // 16
+        (bundle / name).write_bytes(content[:place] + bytes([content[place] ^ 1 << number]) + content[place + 1 :])
+        words = [str(program), str(bundle), str(folder / "data"), "1", "3"]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+        assert done.returncode == 1
+        assert done.stderr.splitlines()[-1].startswith("error: ")
+        assert not (tmp_path / "predict.onnx").exists()
 
 
 @pytest.mark.slow
