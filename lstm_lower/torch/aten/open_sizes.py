@@ -240,7 +240,7 @@ def _corrcoef(input: Tensor) -> Any:
 
 
 @traces(torch.pdist, functional.pdist)
-def _pdist(input: Tensor, p: float = 2.0) -> Tensor:
+def _pdist(input: Tensor, p: float = 2.0) -> Any:
     """Distances of each pair."""
     count: Any = input.shape[0]
     rows, columns = torch.triu_indices(count, count, 1) if not _is_open(count) else _upper(count, count, 1)
@@ -259,10 +259,10 @@ def _einsum(equation: Any, *operands: Any) -> Any:
     return torch.ops.aten.einsum(equation, given)
 
 
-@traces(torch.linalg.multi_dot, torch.chain_matmul)
-def _multi_dot(tensors: Sequence[Tensor], *others: Tensor) -> Tensor:
+@traces(torch.linalg.multi_dot)
+def _multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     """From left to right; which order is best depends on sizes."""
-    return functools.reduce(torch.matmul, [tensors, *others] if isinstance(tensors, Tensor) else tensors)
+    return functools.reduce(torch.matmul, tensors)
 
 
 @traces(torch.kron)
@@ -290,12 +290,12 @@ def _matrix_norm(A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool
 
 
 @traces(torch.linalg.tensorinv)
-def _tensor_inverse(A: Tensor, ind: int = 2) -> Tensor:
+def _tensor_inverse(A: Tensor, ind: int = 2) -> Any:
     return torch.linalg.inv(A.flatten(ind).flatten(0, ind - 1)).reshape(*A.shape[ind:], *A.shape[:ind])
 
 
 @traces(torch.linalg.tensorsolve)
-def _tensor_solve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tensor:
+def _tensor_solve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Any:
     moved = A if dims is None else A.movedim(tuple(dims), tuple(range(-len(dims), 0)))
     rest = moved.shape[B.dim() :]
     return torch.linalg.solve(moved.reshape(B.numel(), -1), B.flatten()).reshape(rest)
