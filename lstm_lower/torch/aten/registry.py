@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import onnx_ir as ir
@@ -169,12 +171,19 @@ class Call:
 
     def refuse(self, what: str, way: str) -> UnsupportedOpError:
         """An error for a use of the operator that has no translation, with what to do about it."""
-        return UnsupportedOpError(f"{self.node.target} '{self.node.name}' requires {what}; {way}")
+        return UnsupportedOpError(f"{called(self.node)} requires {what}; {way}")
 
     def told(self, x: Expr, fake: Any) -> Expr:
         """A result of which the trace knows sizes that do not follow from the operands."""
         dims: list[Dim | None] = [self.translation.sizes.dim(size) for size in fake.shape]
         return self.b.set_shape(x, dims)
+
+
+def called(node: torch.fx.Node) -> str:
+    """The operator of a call, and the line that calls it, as far as the trace tells."""
+    name = str(getattr(node.target, "_opname", node.target)).strip("_")
+    frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+    return f"{name}, which {Path(frames[-1][0]).name}:{frames[-1][1]} calls," if frames else f"{name} '{node.name}'"
 
 
 def _of_number(x: complex) -> torch.dtype:

@@ -39,7 +39,7 @@ from lstm_lower.torch.aten import (  # noqa: F401
     special,
     spectra,
 )
-from lstm_lower.torch.aten.registry import TRANSLATIONS, Call
+from lstm_lower.torch.aten.registry import TRANSLATIONS, Call, called
 from lstm_lower.torch.aten.sizes import Sizes
 
 OPSET = 18
@@ -181,7 +181,7 @@ class Translation:
         formula = TRANSLATIONS.get(node.target)
         if formula is None:
             raise UnsupportedOpError(
-                f"{node.target} requires a translation, got none; write '{node.name}' with other PyTorch operations"
+                f"{called(node)} requires a translation, got none; write it with other PyTorch operations"
             )
         b.scope = node.name
         call = Call(self, node, b)
