@@ -111,6 +111,7 @@ def from_torch(
         raise InvalidInputError(f"frozen requires one of {get_args(Frozen)}, got {frozen!r}")
     if optimizer is not None and what != "train":
         raise InvalidInputError(f"optimizer requires what='train', got {what!r}")
+    optimizer = optimizers.configured(optimizer)
     optimizers.check(optimizer, schedule_steps)
     examples.checked("example_inputs", example_inputs)
     targets = losses.tensors_of(example_targets)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import warnings
 from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any
@@ -14,7 +15,7 @@ from torch.optim import lr_scheduler
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from lstm_lower.errors import InvalidInputError
+from lstm_lower.errors import InvalidInputError, LstmLowerWarning
 from lstm_lower.passes.opset.conversion import ConvertOpsetPass
 from lstm_lower.passes.training import torch_optimizers, updates
 from lstm_lower.passes.training.optimizers import Optimizer
@@ -36,6 +37,8 @@ _KINDS: dict[type[Any], type[Any]] = {
 }
 
 
+_OPTIMIZER = torch.optim.Optimizer
+
 # Updates for which a table of learning rates may be made: 80 MB.
 _MOST = 10_000_000
 
@@ -43,6 +46,35 @@ _MOST = 10_000_000
 def is_torch(optimizer: object) -> bool:
     """Whether it is one of PyTorch's optimizers or schedulers."""
     return isinstance(optimizer, (torch.optim.Optimizer, lr_scheduler.LRScheduler))
+
+
+def configured(given: Any) -> Any:
+    """The optimizer, or the scheduler that is stepped with it, of what frameworks hand over or put around them.
+
+    Dictionaries, and lists of optimizers and of schedulers, as Lightning's `configure_optimizers` returns them, and
+    wrappers that hold theirs as `optimizer` or `scheduler`, as Accelerate's. A scheduler that is stepped once an epoch
+    is left out with a warning.
+    """
+    if isinstance(given, tuple) and len(given) == 2 and all(isinstance(x, list) and len(x) == 1 for x in given):
+        given = {"optimizer": given[0][0], "lr_scheduler": given[1][0]}
+    if isinstance(given, Mapping) and "optimizer" in given:
+        schedule = given.get("lr_scheduler")
+        options = schedule if isinstance(schedule, Mapping) else {"scheduler": schedule}
+        if schedule is not None and options.get("interval", "epoch") == "step" and options.get("frequency", 1) == 1:
+            return configured(options["scheduler"])
+        if schedule is not None:
+            warnings.warn(
+                "a scheduler that is stepped once an epoch is no part of a step: give it to trainer.fit, "
+                "callbacks=[lstm_lower.runtime.training.callbacks.EpochSchedule(scheduler)]",
+                LstmLowerWarning,
+                stacklevel=4,
+            )
+        return configured(given["optimizer"])
+    if isinstance(given, _OPTIMIZER) and isinstance(inner := getattr(given, "optimizer", None), _OPTIMIZER):
+        return configured(inner)
+    if not is_torch(given) and isinstance(inner := getattr(given, "scheduler", None), lr_scheduler.LRScheduler):
+        return inner
+    return given
 
 
 def check(optimizer: object, schedule_steps: object) -> None:

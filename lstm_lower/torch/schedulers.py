@@ -116,8 +116,8 @@ def _check_count(told: int, steps: int) -> None:
     if told != steps:
         raise InvalidInputError(
             f"a scheduler must have been stepped as often as its optimizer, {steps} times, got "
-            f"{told}; one that steps once an epoch is stepped beside the trainer: "
-            "trainer.learning_rate = scheduler.get_last_lr()[0]"
+            f"{told}; one that steps once an epoch goes with the optimizer alone and a callback of trainer.fit: "
+            "lstm_lower.runtime.training.callbacks.EpochSchedule(scheduler)"
         )
 
 
@@ -154,7 +154,7 @@ def _formula(scheduler: Any, group: int) -> Schedule:
         raise UnsupportedOpError(
             f"a scheduler must go by the number of updates, got {kind.__name__}, which goes by a metric that no "
             f"step computes, most often once an epoch; {_way_on(scheduler)}. trainer.fit takes "
-            "lstm_lower.runtime.training.callbacks.ReduceOnPlateau"
+            "callbacks=[lstm_lower.runtime.training.callbacks.EpochSchedule(scheduler)]"
         )
     if kind is lr_scheduler.SequentialLR:
         parts = [_formula(part, group) for part in scheduler._schedulers]

@@ -5,7 +5,9 @@ A callback's numbers are part of the checkpoint, so that a resumed run equals on
 
 from __future__ import annotations
 
+import inspect
 import math
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +16,7 @@ from lstm_lower.runtime.training.fitting import Callback, Fit, Mode, Watch
 from lstm_lower.runtime.training.rates import Rate
 from lstm_lower.runtime.training.run import Logs
 
-__all__ = ["Callback", "EarlyStopping", "LearningRate", "ReduceOnPlateau"]
+__all__ = ["Callback", "EarlyStopping", "EpochSchedule", "LearningRate", "ReduceOnPlateau"]
 
 
 class _Watched:
@@ -169,6 +171,54 @@ class ReduceOnPlateau(Callback):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._watched.load_state_dict(state)
+
+
+class EpochSchedule(Callback):
+    """Steps a scheduler of PyTorch after each epoch, and sets the learning rate that it says.
+
+    `EpochSchedule(ReduceLROnPlateau(optimizer))`, or any scheduler that is stepped once an epoch. Its optimizer is not
+    stepped; the rates of further groups keep their ratio to the first one's.
+    """
+
+    def __init__(self, scheduler: Any, *, monitor: str | None = None) -> None:
+        """Takes a scheduler.
+
+        Args:
+            scheduler: what has `step`, `get_last_lr` and `state_dict`, as all of `torch.optim.lr_scheduler` have.
+            monitor: what a scheduler that goes by a metric is told, such as `val_loss`; `None` for what the run
+                watches.
+
+        Raises:
+            InvalidInputError: it is none.
+        """
+        if not all(hasattr(scheduler, name) for name in ("step", "get_last_lr", "optimizer")):
+            raise InvalidInputError(f"a scheduler of torch.optim is required, got {type(scheduler).__name__}")
+        self._scheduler, self._monitor = scheduler, monitor
+        self._told = "metrics" in inspect.signature(scheduler.step).parameters
+
+    def begin(self, fit: Fit) -> None:
+        _rate_of(fit)
+        if self._told:
+            Watch(self._monitor or fit.watch.monitor, "min").check(fit.names)
+        fit.trainer.learning_rate = self._rates()[0]
+
+    def after_epoch(self, fit: Fit, logs: Logs) -> None:
+        with warnings.catch_warnings():
+            # It misses steps of its optimizer, which are done elsewhere.
+            warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step", UserWarning)
+            self._scheduler.step(*([logs[self._monitor or fit.watch.monitor]] if self._told else []))
+        fit.trainer.learning_rate = self._rates()[0]
+
+    def _rates(self) -> list[float]:
+        return [float(group["lr"]) for group in self._scheduler.optimizer.param_groups]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"scheduler": self._scheduler.state_dict(), "rates": self._rates()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._scheduler.load_state_dict(state["scheduler"])
+        for group, rate in zip(self._scheduler.optimizer.param_groups, state["rates"], strict=True):
+            group["lr"] = rate
 
 
 def _rate_of(fit: Fit) -> float:
