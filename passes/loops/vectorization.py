@@ -169,15 +169,14 @@ class _Widening:
             return e.again(node, [self.parts.whole]).outputs[0], axis
         if isinstance(view, BINARY):
             return self._elementwise(e, nodes, position)
-        shared = all(member.inputs[i] is x for member in nodes for i, x in enumerate(node.inputs) if i != position)
-        constant = all(
+        shared = all(
             _same_constant(self.facts, member.inputs[i], x)
             for member in nodes
             for i, x in enumerate(node.inputs)
             if i != position
         )
         rank = self.facts.rank(self.parts.whole)
-        if rank is None or not (shared or constant):
+        if rank is None or not shared:
             return None
         inputs = [self.parts.whole if i == position else x for i, x in enumerate(node.inputs)]
         match view:
@@ -206,7 +205,7 @@ class _Widening:
             return None
         lacking = all(-from_end > len(shape) or shape[from_end] == 1 for shape in known)
         if lacking:
-            if any(other is not others[0] and not _same_constant(self.facts, other, others[0]) for other in others):
+            if any(not _same_constant(self.facts, other, others[0]) for other in others):
                 return None
             joined: ir.Value = present[0]
         else:

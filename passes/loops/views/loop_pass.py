@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar
 
 import onnx_ir as ir
 
@@ -106,71 +106,6 @@ class OnGraphs(abc.ABC):
     @abc.abstractmethod
     def graph(self, graph: ir.Graph) -> bool:
         """Rewrites a graph and its subgraphs; returns whether something changed."""
-
-
-class AroundLoops(abc.ABC):
-    """Makes a loop pass one on the graphs that hold loops, where products and sums over all steps stand.
-
-    A base class to put before `LoopPass`.
-    """
-
-    def run(self, model: ir.Model) -> bool:
-        """Looks at every graph that holds a loop."""
-        # Every graph, not only up to the first that changes.
-        return sum(self.around(graph) for graph in graphs_with_loops(model)) > 0
-
-    def rewrite(self, loop: Loop) -> bool:
-        """Looks at the graph around one loop."""
-        return self.around(loop.graph)
-
-    @abc.abstractmethod
-    def around(self, graph: ir.Graph) -> bool:
-        """Rewrites a graph outside its loops' bodies; returns whether something changed."""
-
-
-class Site(Protocol):
-    """A place that a pass rewrites."""
-
-    @property
-    def node(self) -> ir.Node:
-        """The node by which it is known."""
-
-
-SiteT = TypeVar("SiteT", bound=Site)
-
-
-class SitesAroundLoops(AroundLoops, LoopPass, Generic[SiteT]):
-    """A loop pass that rewrites places in the graphs that hold loops, and leaves none of them."""
-
-    def around(self, graph: ir.Graph) -> bool:
-        """Rewrites every site of one graph."""
-        found = self.sites(graph)
-        for site in found:
-            self.write(graph, site)
-        return bool(found)
-
-    def ensures(self, model: ir.Model) -> None:
-        """No site is left.
-
-        Raises:
-            ir.passes.PostconditionError: one is.
-        """
-        super().ensures(model)
-        for graph in graphs_with_loops(model):
-            for site in self.sites(graph):
-                raise self.broken(site.node, self.promise(site))
-
-    @abc.abstractmethod
-    def sites(self, graph: ir.Graph) -> list[SiteT]:
-        """The sites of one graph."""
-
-    @abc.abstractmethod
-    def write(self, graph: ir.Graph, site: SiteT) -> None:
-        """Rewrites one site."""
-
-    @abc.abstractmethod
-    def promise(self, site: SiteT) -> str:
-        """What holds of a site's node where the pass has done its work, for errors."""
 
 
 def graphs_with_loops(model: ir.Model) -> list[ir.Graph]:
