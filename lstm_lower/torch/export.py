@@ -347,6 +347,8 @@ def _translated(traced: Traced) -> Exported:
     with not_constant(model, weights):
         RealPartsPass()(model)
         WideningPass()(model)
+        RowsPass((*_MEANT_OTHERWISE, *_WRITTEN_FIRST))(model)
+        ConvertOpsetPass(at_least=max(OPSET, *(first_version(each) for each in all_nodes(model.graph))))(model)
     model = with_inner_gradients(model)
     states = changed(model, step.names.states)
     _check_branches(traced, states)
