@@ -20,6 +20,11 @@ from lstm_lower.passes.training.step import TrainingStep, needed, zeros_of
 from lstm_lower.passes.training.updates import Group, attach, groups_of
 from lstm_lower.records import state as training_state
 
+# What the name of a running average of a weight ends in.
+AVERAGE = "ema"
+# The input that counts how often averages were moved.
+AVERAGED = "averaged"
+
 # Gradient clipping.
 
 
@@ -62,12 +67,14 @@ class TrainingOptionsPass(Pass):
         clip_norm: limit of the norm of all gradients together.
         clip_value: limit of each element.
         accumulate: number of steps whose gradients are averaged into one update.
+        ema: share that running averages of the weights keep at each update.
     """
 
     optimizer: Optimizer | Sequence[Group] | str | None = None
     clip_norm: float | None = None
     clip_value: float | None = None
     accumulate: int = 1
+    ema: float | None = None
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -79,6 +86,8 @@ class TrainingOptionsPass(Pass):
         steps: Any = self.accumulate
         if not isinstance(steps, (int, np.integer)) or not 1 <= steps < 2**31:
             raise InvalidInputError(f"accumulate requires a number of steps, at least 1, got {steps}")
+        if self.ema is not None and not (isinstance(self.ema, (int, float)) and 0 <= self.ema < 1):
+            raise InvalidInputError(f"ema requires a share of at least 0 and below 1, got {self.ema}")
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Edits the step.
@@ -87,7 +96,8 @@ class TrainingOptionsPass(Pass):
             InvalidModelError: the model exposes no gradients, or its updates do not read them; or with `optimizer`,
                 it has updates already.
         """
-        if self.optimizer is None and self.clip_norm is None and self.clip_value is None and self.accumulate == 1:
+        unchanged = self.clip_norm is None and self.clip_value is None and self.accumulate == 1 and self.ema is None
+        if self.optimizer is None and unchanged:
             return ir.passes.PassResult(model, modified=False)
         step = TrainingStep(model, training_state.of(model))
         self._check(step)
@@ -100,6 +110,8 @@ class TrainingOptionsPass(Pass):
             step.replace_gradients("clip_value", lambda gradients: by_value(gradients, bound))
         if self.optimizer is not None:
             attach(step, groups_of(self.optimizer))
+        if self.ema is not None:
+            _average(step, self.ema)
         if gate is not None:
             gate.close()
         step.save()
@@ -120,6 +132,28 @@ class TrainingOptionsPass(Pass):
                 f"training options require a gradient of '{missing[0]}' among the outputs that its update reads, got "
                 "none; use the options of Keras' optimizer where occurrences of an Embedding's rows are told apart"
             )
+
+
+def _average(step: TrainingStep, share: float) -> None:
+    """Adds running averages of the weights after each update, which begin with the first one's.
+
+    Source: `torch.optim.swa_utils.AveragedModel` with `get_ema_multi_avg_fn`.
+    """
+    b = step.builder("ema")
+    count = step.add_input(AVERAGED, np.asarray(0, np.int64))
+    kept = b.where(b.wrap(count).equals(0), 0.0, b.constant(share, ir.DataType.DOUBLE))
+    for pair in list(step.state.pairs):
+        if pair.role != "weight" or pair.output is None:
+            continue
+        new = b.wrap(step.outputs[pair.output])
+        wide = new.cast(working_dtype(new.dtype))
+        mean = step.add_input(
+            f"{pair.input.removesuffix(':0')}/{AVERAGE}", zeros_of(step.inputs[pair.input], wide.dtype)
+        )
+        before = b.wrap(mean)
+        following = wide + (before - wide) * kept.cast(wide.dtype)
+        step.add_pair(mean, following, "slot", variable=f"{pair.variable or pair.input}/{AVERAGE}")
+    step.add_pair(count, b.wrap(count) + 1, "counter")
 
 
 class _Accumulation:

@@ -33,7 +33,7 @@ from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.malformed import malformed_models_explained
 from lstm_lower.passes.tidy import SortPass
 from lstm_lower.passes.training.optimizers import Optimizer
-from lstm_lower.passes.training.options import LearningRateInputPass, TrainingOptionsPass
+from lstm_lower.passes.training.options import AVERAGE, AVERAGED, LearningRateInputPass, TrainingOptionsPass
 from lstm_lower.passes.training.updates import Group, groups_of
 from lstm_lower.records import certificate, contracts, optimizer_state
 from lstm_lower.records import state as training_state
@@ -91,6 +91,7 @@ class Trainer(Trainable):
         clip_norm: float | None = None,
         clip_value: float | None = None,
         accumulate: int = 1,
+        ema: float | None = None,
         on_nan: OnNan = "stop",
         precision: str | None = None,
     ) -> None:
@@ -109,6 +110,7 @@ class Trainer(Trainable):
             clip_norm: scale the gradients so that the norm of all together is at most this.
             clip_value: limit every element of the gradients to this magnitude.
             accumulate: average the gradients of this many steps into one update.
+            ema: keep running averages of the weights, of which each update keeps this share (see `averages`).
             on_nan: see the attribute.
             precision: as for `Session`.
 
@@ -123,7 +125,7 @@ class Trainer(Trainable):
         edited = run_passes(model, [SortPass()])
         verify_structure(edited)
         attached = None if optimizer is None else groups_of(optimizer)
-        options = TrainingOptionsPass(attached, clip_norm=clip_norm, clip_value=clip_value, accumulate=accumulate)
+        options = TrainingOptionsPass(attached, clip_norm, clip_value, accumulate, ema)
         with malformed_models_explained(edited):
             if state is not None:
                 training_state.write(edited, state)
@@ -436,6 +438,23 @@ class Trainer(Trainable):
         if self._module.states is not None:
             return self._module.weights(held)
         return framework_weights.by_name(framework_weights.names_of(self.model, self.state), held)
+
+    def averages(self) -> dict[str, Array]:
+        """The running averages of weights that `ema` asks for, by input name, after an update at least.
+
+        `trainer.load_state_dict(trainer.averages(), strict=False)` puts them in place of the weights; what has no
+        averages, such as statistics of batch normalization, stays.
+
+        Raises:
+            InvalidInputError: the trainer keeps none, or has made no update.
+        """
+        held = self.held_state()
+        weights = [pair.input for pair in self.state.pairs if pair.role == "weight"]
+        averages = {name: f"{name.removesuffix(':0')}/{AVERAGE}" for name in weights}
+        kept = {name: held[source].astype(held[name].dtype) for name, source in averages.items() if source in held}
+        if not kept or not held[AVERAGED]:
+            raise InvalidInputError("averages require ll.Trainer(step, ema=0.999) and an update, got none")
+        return kept
 
     def to_torch(self, module: Any, optimizer: Any = None) -> None:
         """Copies weights and buffers into a PyTorch module, those that it has under the same names.

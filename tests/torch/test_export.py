@@ -367,7 +367,10 @@ class Looking(torch.nn.Module):
         (Hooking("in place"), "a hook on a tensor in forward requires a tensor that stays as it is"),
         (hooked("accumulated"), "'0.weight' requires gradients .*got a hook"),
         (hooked("module"), "'0' requires gradients .*got a hook"),
-        (hooked("shape"), "a hook of '0.weight' requires a result .* of the same shape and dtype, got something else"),
+        (
+            hooked("shape"),
+            "a hook of '0.weight' requires a result .* of the same shape and dtype, or None, got something else",
+        ),
         (torch.nn.Embedding(3, 3, max_norm=1.0), "embedding requires no max_norm"),
     ],
 )
