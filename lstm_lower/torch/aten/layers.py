@@ -359,7 +359,7 @@ def _embedding(
 ) -> Expr:
     """Rows; that of padding gets no gradient."""
     rows = _rows(n, table, from_front(indices), by_frequency=by_frequency)
-    if not isinstance(padding, int) or padding < 0:
+    if padding < 0:
         return rows
     return n.b.where(indices.equals(padding).unsqueeze(-1), detached(rows), rows)
 

@@ -148,7 +148,7 @@ def _hinge_embedding_loss(
     size_average: bool | None = None,
     reduce: bool | None = None,
     reduction: str = "mean",
-) -> Tensor:
+) -> Any:
     """The loss of `losses.HingeEmbedding`, of which PyTorch's own takes reductions for their numbers."""
     if size_average is not None or reduce is not None:
         return NotImplemented

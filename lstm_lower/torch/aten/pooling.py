@@ -208,8 +208,10 @@ def _largest_at(n: Call, x: Expr, places: Sequence[Expr], lead: int) -> list[Exp
 def _adaptive_places(n: Call, size: Size, count: Size) -> Expr:
     """The elements of each of so many windows over an axis, the last one again where there are fewer [count, k]."""
     first, end = _adaptive_bounds(n, size, count)
-    longest = (size + count - 1) // count + 1 if isinstance(size, int) and isinstance(count, int) else None
-    if longest is None:
+    longest: Size
+    if isinstance(size, int) and isinstance(count, int):
+        longest = (size + count - 1) // count + 1
+    else:
         longest = (size + n.scalar(count, INT64) - 1) / n.scalar(count, INT64) + 1
     return (first.unsqueeze(1) + up_to(n.b, longest).unsqueeze(0)).minimum((end - 1).unsqueeze(1))
 
@@ -236,16 +238,17 @@ def _adaptive_max_pool(n: Call, x: Expr, counts: Sequence[Size]) -> list[Expr]:
 _AXES = {2: (1, 0), 3: (0, 1, 2)}
 
 
-# PyTorch's own fixes all sizes.
-@operator("fractional_max_pool3d(Tensor x, int[] kernel, SymInt[] counts, Tensor samples) -> (Tensor, Tensor)")
-def _FRACTIONAL_MAX_POOL3D(  # noqa: N802
+# PyTorch's own fix sizes.
+@operator("fractional_max_pool(Tensor x, int[] kernel, SymInt[] counts, Tensor samples) -> (Tensor, Tensor)")
+def _FRACTIONAL_MAX_POOL(  # noqa: N802
     x: Tensor, kernel: Sequence[int], counts: Sequence[Any], samples: Tensor
 ) -> tuple[Tensor, Tensor]:
-    shape = [*x.shape[:-3], *counts]
+    shape = [*x.shape[: -len(counts)], *counts]
     return x.new_empty(shape), x.new_empty(shape, dtype=torch.int64)
 
 
 def _traced_fractional_maxima(
+    dims: int,
     input: Tensor,
     kernel_size: Any,
     output_size: Any = None,
@@ -253,22 +256,26 @@ def _traced_fractional_maxima(
     return_indices: bool = False,
     _random_samples: Tensor | None = None,
 ) -> Any:
-    outer, sizes = list(input.shape[:-3]), list(input.shape[-3:])
+    outer, sizes = list(input.shape[:-dims]), list(input.shape[-dims:])
     if output_size is None:
-        ratios = of_each_axis(output_ratio, 3)
+        ratios = of_each_axis(output_ratio, dims)
         output_size = [math.floor(size * ratio) for size, ratio in zip(sizes, ratios, strict=True)]
     if _random_samples is None:
-        _random_samples = torch.rand([*([1, *outer][-2:]), 3], dtype=input.dtype)
-    counts = of_each_axis(output_size, 3)
-    results: Any = _FRACTIONAL_MAX_POOL3D(input, of_each_axis(kernel_size, 3), counts, _random_samples)
+        _random_samples = torch.rand([*([1, *outer][-2:]), dims], dtype=input.dtype)
+    counts = of_each_axis(output_size, dims)
+    results: Any = _FRACTIONAL_MAX_POOL(input, of_each_axis(kernel_size, dims), counts, _random_samples)
     return results if return_indices else results[0]
 
 
-traces(functional.fractional_max_pool3d)(_traced_fractional_maxima)
-traces(functional.fractional_max_pool3d_with_indices)(functools.partial(_traced_fractional_maxima, return_indices=True))
+for _dims in (2, 3):
+    _traced = functools.partial(_traced_fractional_maxima, _dims)
+    traces(getattr(functional, f"fractional_max_pool{_dims}d"))(_traced)
+    traces(getattr(functional, f"fractional_max_pool{_dims}d_with_indices"))(
+        functools.partial(_traced, return_indices=True)
+    )
 
 
-@translates(aten.fractional_max_pool2d.default, _FRACTIONAL_MAX_POOL3D)
+@translates(_FRACTIONAL_MAX_POOL)
 def _fractional_max_pool(n: Call, x: Expr, kernel: Any, counts: Any, samples: Expr) -> list[Expr]:
     dims = len(counts)
     lead = rank_of(x) - dims
@@ -317,14 +324,15 @@ def _avg_pool(
     count_include_pad: bool = True,
     divisor: int | None = None,
 ) -> Expr:
-    dims = {aten.avg_pool1d.default: 1, aten.avg_pool2d.default: 2}.get(n.node.target, 3)
+    dims = 1 if n.node.target == aten.avg_pool1d.default else 2 if n.node.target == aten.avg_pool2d.default else 3
     sizes = of_each_axis(kernel, dims)
     strides = of_each_axis(stride, dims) or sizes
     pads = of_each_axis(padding, dims)
     if divisor is not None:
         padded = _with_room(n, x, sizes, strides, pads)
         means = with_batch(padded, dims + 2, lambda x: n.b.op(std.AveragePool, x, kernel_shape=sizes, strides=strides))
-        return means * (math.prod(sizes) / divisor)
+        factor: float = math.prod(sizes) / divisor
+        return means * factor
     attributes = {
         "kernel_shape": sizes,
         "strides": strides,
@@ -359,7 +367,11 @@ def _adaptive_avg_pool(n: Call, x: Expr, counts: Sequence[Size]) -> Expr:
     dims, rank = len(counts), rank_of(x)
     sizes = n.sizes(n.fake(0))[-dims:]
     if all(_divides(count, size) for size, count in zip(sizes, counts, strict=True)) and counts != [1] * dims:
-        kernel = [size // count for size, count in zip(sizes, counts, strict=True) if isinstance(size, int)]
+        kernel = [
+            size // count
+            for size, count in zip(sizes, counts, strict=True)
+            if isinstance(size, int) and isinstance(count, int)
+        ]
         return with_batch(x, dims + 2, lambda x: n.b.op(std.AveragePool, x, kernel_shape=kernel, strides=kernel))
     for k, (size, count) in enumerate(zip(sizes, counts, strict=True)):
         if count != 1 and formula(n.fake(0).shape[k - dims]) != formula(n.results[0].shape[k - dims]):

@@ -143,7 +143,7 @@ def _whole_numbers(n: Call, low: Any, high: Any) -> Expr:
     span = high - low if not isinstance(low, Expr) else (0 - low) + high
     span = span.cast(wide) if isinstance(span, Expr) else span
     numbers = uniform(n.vector(n.shape), FLOAT, n.b).cast(wide) * span
-    return numbers.floor().cast(INT64) + low
+    return numbers.floor().cast(INT64) + n.scalar(low, INT64)
 
 
 @translates(aten.randperm.default)
