@@ -213,7 +213,7 @@ def test_state_dict_is_checked() -> None:
     kept = trainer.state_dict()
     assert list(kept) == ["w", "b", "w/velocity", "b/velocity", "iteration"]
     for wrong, message in [
-        ({name: array for name, array in kept.items() if name != "b"}, r"got none of 'b'; load_state_dict\(trainer"),
+        ({name: array for name, array in kept.items() if name != "b"}, r"got none of 'b'; load_state_dict\(values"),
         (kept | {"q": kept["b"]}, "got 'q', which is none of them"),
         (kept | {"b": kept["w"]}, r"state 'b' requires shape \[2\], got \[3\]"),
         (kept | {"b": kept["b"].astype(np.float64)}, "state 'b' requires dtype float32, got float64"),
