@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lstm_lower.torch.aten.quantization import observed
 from lstm_lower.torch.functions import stopped
 
 
@@ -44,7 +45,37 @@ def _by_tensor(
     return _rounded(input, scale, zero_point, quant_min, quant_max)
 
 
+def _observed(
+    input: Tensor,  # noqa: A002
+    observer_on: Tensor,
+    fake_quant_on: Tensor,
+    running_min: Tensor,
+    running_max: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    averaging_const: float,
+    quant_min: int,
+    quant_max: int,
+    ch_axis: int,
+    per_row_fake_quant: bool = False,
+    symmetric_quant: bool = False,
+) -> Tensor:
+    return observed(
+        _rounded,
+        stopped(input),
+        input,
+        (observer_on, fake_quant_on),
+        (running_min, running_max),
+        (scale, zero_point),
+        averaging_const,
+        (quant_min, quant_max),
+        ch_axis if per_row_fake_quant else None,
+        symmetric=symmetric_quant,
+    )
+
+
 QUANTIZATION: dict[Any, Callable[..., Any]] = {
     torch.fake_quantize_per_channel_affine: _by_channel,
     torch.fake_quantize_per_tensor_affine: _by_tensor,
+    torch.fused_moving_avg_obs_fake_quant: _observed,
 }
