@@ -273,9 +273,6 @@ def _circular_pad(n: Call, x: Expr, pad: Sequence[Size]) -> Expr:
     return x
 
 
-_MODES = {"constant": _padded, "reflect": _edged, "replicate": _edged, "circular": None}
-
-
 @translates(aten.pad.default)
 def _pad(n: Call, x: Expr, pad: Sequence[Size], mode: str = "constant", value: Any = None) -> Expr:
     if mode == "constant":
