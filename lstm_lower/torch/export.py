@@ -329,16 +329,14 @@ def _translated(traced: Traced) -> Exported:
     """
     step, names = traced.step, traced.names
     outputs = [*step.names.outputs, *(f"new_{name}" for name in step.names.states)]
-    with _quiet(), torch.no_grad():
+    with _quiet(), logarithms_allowed(), torch.no_grad():
         model = translate_program(traced.program, names, outputs, first_names(step.module))
-    fixed = {
-        str(value.name): {
-            axis: traced.reasons.get(str(value.name), {}).get(axis, BY_ITSELF)
-            for axis, size in enumerate(value.shape or ())
-            if isinstance(size, int)
-        }
-        for value in model.graph.inputs
-    }
+    fixed: Axes = {}
+    for value in model.graph.inputs:
+        name = str(value.name)
+        for axis, size in enumerate(value.shape or ()):
+            if isinstance(size, int):
+                fixed.setdefault(name, {})[axis] = traced.reasons.get(name, {}).get(axis, BY_ITSELF)
     left_open = TracedSteps(step, traced.program, names, traced.tensors).reasons(fixed)
     for (name, axis), reason in left_open.items():
         fixed[name][axis] = reason

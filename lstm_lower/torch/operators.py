@@ -158,7 +158,8 @@ class Interception(TorchFunctionMode):
         for kind in () if ATEN else ("lstm", "gru", "rnn_tanh", "rnn_relu"):
             self._handlers[getattr(variants, kind)] = self._layer(kind)
         if ATEN:
-            self._handlers |= TRACED
+            self._handlers |= {each: HANDLERS[each] for each in (torch.squeeze, Tensor.squeeze, torch.where)}
+            self._handlers |= RANDOM | TRACED
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None

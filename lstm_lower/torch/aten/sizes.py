@@ -194,6 +194,14 @@ def _real(op: type[std.Standard]) -> Callable[..., Expr]:
     return lambda sizes, x: x.builder.op(op, x.cast(DOUBLE))
 
 
+def _log2(sizes: Sizes, x: Expr) -> Expr:
+    """Exact for powers of two, as in Python; others are too far from a whole number to be taken for one."""
+    x = x.cast(DOUBLE)
+    quotient = x.log() / float(np.log(2))
+    nearest = x.builder.op(std.Round, quotient)
+    return x.builder.where((x.like(2) ** nearest).equals(x), nearest, quotient)
+
+
 _FORMULAS: dict[Any, Callable[..., Expr]] = {
     sympy.Add: _folded(operator.add),
     sympy.Mul: _folded(operator.mul),
@@ -217,7 +225,7 @@ _FORMULAS: dict[Any, Callable[..., Expr]] = {
     symbolic.CeilToInt: _rounded(std.Ceil),
     symbolic.RoundToInt: _rounded(std.Round),
     symbolic.OpaqueUnaryFn_sqrt: _real(std.Sqrt),
-    symbolic.OpaqueUnaryFn_log2: lambda sizes, x: x.cast(DOUBLE).log() * float(1 / np.log(2)),
+    symbolic.OpaqueUnaryFn_log2: _log2,
     symbolic.OpaqueUnaryFn_exp: _real(std.Exp),
     symbolic.OpaqueUnaryFn_log: _real(std.Log),
     sympy.Equality: _compared(Expr.equals),
