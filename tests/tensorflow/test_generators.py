@@ -100,10 +100,9 @@ DRAWN: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("draw", DRAWN)
-@pytest.mark.parametrize("counter", [0, -1, 2**63 - 256], ids=["start", "carry", "half"])
-def test_generators_draw_on(draw: str, counter: int) -> None:
-    """Two draws a step, three steps: numbers and state."""
-    generator = tf.random.Generator.from_state([counter, 5, -123456789], alg="philox")
+def test_generators_draw_on(draw: str) -> None:
+    """Two draws a step, three steps: numbers and state; from the start, where a half is full, and where both are."""
+    generator = tf.random.Generator.from_state([0, 5, -123456789], alg="philox")
 
     @tf.function(input_signature=[])
     def step() -> Any:
@@ -117,15 +116,17 @@ def test_generators_draw_on(draw: str, counter: int) -> None:
     model = ll.lower(ll.from_tensorflow(step, weights="inputs"))
     (pair,) = training_state.parse({entry.key: entry.value for entry in model.metadata_props}).pairs
     session = session_of(model)
-    state = np.array(generator.state.numpy())
-    for _ in range(3):
-        theirs = step()
-        results = session.run(None, {pair.input: state})
-        ours = dict(zip([x.name for x in session.get_outputs()], results, strict=True))
-        for name in ("first", "second"):
-            assert_same(ours[name], theirs[name].numpy())
-        state = ours[pair.output or ""]
-        np.testing.assert_array_equal(state, generator.state.numpy())
+    for counter in (0, -1, 2**63 - 256):
+        generator.state.assign([counter, 5, -123456789])
+        state = np.array(generator.state.numpy())
+        for _ in range(3):
+            theirs = step()
+            results = session.run(None, {pair.input: state})
+            ours = dict(zip([x.name for x in session.get_outputs()], results, strict=True))
+            for name in ("first", "second"):
+                assert_same(ours[name], theirs[name].numpy())
+            state = ours[pair.output or ""]
+            np.testing.assert_array_equal(state, generator.state.numpy())
 
 
 def test_other_algorithms_are_refused() -> None:

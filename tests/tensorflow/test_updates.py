@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import lstm_lower as ll
 from lstm_lower.tensorflow.optimizers import OPTIMIZERS, VARIABLES
+from tests.support.examples import TIMES
 from tests.support.tensorflow_steps import run_steps
 
 tf = pytest.importorskip("tensorflow")
@@ -94,15 +96,22 @@ def options_of(op: str) -> list[dict[str, bool]]:
     return found or [{}]
 
 
+DTYPES = ("float32", "float64")
+
+
 def forms() -> list[Any]:
-    """Every Apply op that TensorFlow has, with its options."""
+    """Every Apply op that TensorFlow has, with its options.
+
+    In one dtype each, so that the op on the other kind of variables has the other one, unless more is asked for.
+    """
     found = []
     for name in OPTIMIZERS:
-        for prefix in PREFIXES:
+        for place, prefix in enumerate(PREFIXES):
             op = f"{prefix}{name}"
-            if hasattr(tf.raw_ops, op):
-                found += [pytest.param(op, name, options, id="-".join([op, *(f"{k}={v}" for k, v in options.items())]))
-                          for options in options_of(op)]  # fmt: skip
+            for number, options in enumerate(options_of(op) if hasattr(tf.raw_ops, op) else []):
+                for dtype in DTYPES if TIMES > 1 else [DTYPES[(place + number) % 2]]:
+                    label = "-".join([op, *(f"{k}={v}" for k, v in options.items()), dtype])
+                    found.append(pytest.param(op, name, options, dtype, id=label))
     return found
 
 
@@ -111,8 +120,7 @@ def test_no_apply_op_is_missing() -> None:
     assert theirs == {parameter.values[0] for parameter in forms()}
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("op", "name", "options"), forms())
+@pytest.mark.parametrize(("op", "name", "options", "dtype"), forms())
 def test_optimizers_follow_tensorflow(op: str, name: str, options: dict[str, bool], dtype: str) -> None:
     optimizer, sparse = OPTIMIZERS[name], "Sparse" in op
     start = {operand: start_of(operand, dtype) for operand in optimizer.operands if operand in VARIABLES}
@@ -154,10 +162,18 @@ SCATTERS = [f"Scatter{kind}" for kind in ("Add", "Sub", "Update", "Mul", "Div", 
 ELEMENTS = [f"ScatterNd{kind}" for kind in ("Add", "Sub", "Update", "Max", "Min")]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
-@pytest.mark.parametrize("resource", [True, False], ids=["resource", "reference"])
-@pytest.mark.parametrize("op", SCATTERS)
-@pytest.mark.parametrize("scalar", [False, True])
+def scatters() -> list[Any]:
+    """Each op on both kinds of variables, with many updates and one for all, in one dtype each: it meets every dtype."""
+    dtypes = ("float32", "float64", "int32")
+    products = itertools.product(enumerate(SCATTERS), (False, True), (False, True))
+    return [
+        pytest.param(op, resource, dtype, scalar, id=f"{op}-{'resource' if resource else 'reference'}-{dtype}-{scalar}")
+        for (place, op), resource, scalar in products
+        for dtype in (dtypes if TIMES > 1 else [dtypes[(place + resource + scalar) % 3]])
+    ]
+
+
+@pytest.mark.parametrize(("op", "resource", "dtype", "scalar"), scatters())
 def test_scattered_rows_follow_tensorflow(op: str, resource: bool, dtype: str, scalar: bool) -> None:
     rng = np.random.default_rng(4)
     start = {"table": rng.integers(-40, 40, (ROWS, COLUMNS)).astype(dtype)}
@@ -176,9 +192,8 @@ def test_scattered_rows_follow_tensorflow(op: str, resource: bool, dtype: str, s
     follow(call, start, feeds, resource=resource)
 
 
-@pytest.mark.parametrize("resource", [True, False], ids=["resource", "reference"])
 @pytest.mark.parametrize("op", ELEMENTS)
-@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize(("resource", "depth"), [(True, 1), (False, 2)], ids=["resource", "reference"])
 def test_scattered_elements_follow_tensorflow(op: str, resource: bool, depth: int) -> None:
     rng = np.random.default_rng(4)
     start = {"table": rng.standard_normal((ROWS, COLUMNS)).astype(np.float32)}

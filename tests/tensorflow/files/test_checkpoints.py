@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lstm_lower as ll
 from lstm_lower.tensorflow.files import checksums
 from lstm_lower.tensorflow.files.bundle import Checkpoint, find_checkpoint, open_checkpoint, slice_key
+from tests.support.examples import tried
 
 FILES = Path(__file__).parents[2] / "data" / "tensorflow_files"
 BUNDLE, TABLES = FILES / "bundle" / "model.ckpt", FILES / "tables" / "model.ckpt"
@@ -130,7 +131,7 @@ def read_everything(checkpoint: Checkpoint) -> dict[str, np.ndarray[Any, Any]]:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@tried(50)
 @given(data=st.data())
 @pytest.mark.parametrize("source", [BUNDLE, TABLES])
 def test_damage(tmp_path_factory: pytest.TempPathFactory, source: Path, data: st.DataObject) -> None:

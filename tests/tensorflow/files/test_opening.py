@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lstm_lower as ll
@@ -19,6 +19,7 @@ from lstm_lower.tensorflow.files.opening import IncompleteCheckpointWarning, rea
 from lstm_lower.tensorflow.files.values import tensor_value
 from lstm_lower.tensorflow.opening import open_source
 from lstm_lower.tensorflow.sources import Source, Variable
+from tests.support.examples import tried
 
 DATA = Path(__file__).parents[2] / "data"
 FILES, GRAPHS = DATA / "tensorflow_files", DATA / "graphs"
@@ -55,7 +56,7 @@ def test_kind_whatever_it_is_called(tmp_path: Path, path: Path, kind: Kind | Non
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@tried(70)
 @given(content=st.binary(max_size=60) | st.text(max_size=40).map(str.encode))
 def test_kind_of_any_bytes(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "any.pb"
@@ -240,7 +241,7 @@ def test_what_is_no_source() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@tried(50)
 @given(data=st.data())
 @pytest.mark.parametrize(
     "name", ["step/model.ckpt-0.meta", "saved_1/saved_model.pb", "saved_2/saved_model.pb", "small.meta.txt"]
