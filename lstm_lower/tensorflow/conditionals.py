@@ -17,6 +17,7 @@ from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.values import Open
+from lstm_lower.passes.formulas.indices import uncast
 from lstm_lower.passes.gradients.reverse import pullback
 from lstm_lower.tensorflow.carried_lists import Popped, Pushed
 from lstm_lower.tensorflow.packed_lists import Compound, Packed, settled
@@ -321,16 +322,8 @@ def _alike_changes(yes: Pushed | Put, no: Pushed | Put) -> bool:
         return False
     if not isinstance(yes, Put) or not isinstance(no, Put):
         return True
-    first, second = (_source(put.index) for put in (yes, no))
-    return first is second and (yes.add, yes.grows, yes.cut) == (no.add, no.grows, no.cut)
-
-
-def _source(number: Expr) -> ir.Value:
-    """The value that a number is, in whatever dtype."""
-    facts, value = number.builder.facts, number.value
-    while isinstance(maker := facts.maker(value), std.Cast | std.Identity):
-        value = maker.data
-    return value
+    same = uncast(yes.index) is uncast(no.index)
+    return same and (yes.add, yes.grows, yes.cut) == (no.add, no.grows, no.cut)
 
 
 def _refuse(error: UnsupportedOpError) -> TensorList:

@@ -18,6 +18,7 @@ from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import END, Expr
 from lstm_lower.opdef import DOMAIN, definition
+from lstm_lower.passes.formulas.indices import uncast
 from lstm_lower.passes.formulas.rows import tail_of
 from lstm_lower.tensorflow.attributes import attributes_of, dtype_attribute
 from lstm_lower.tensorflow.packed_lists import Packed, settled
@@ -40,13 +41,11 @@ _BEGINNINGS = ((-END,), (int(np.iinfo(np.int32).min),))
 
 def _is_range(indices: Expr) -> Expr | None:
     """The end of a range of numbers from 0 on; `None` where indices are anything else."""
-    maker = indices.builder.facts.maker(indices.value)
-    while isinstance(maker, std.Cast | std.Identity):
-        maker = indices.builder.facts.maker(maker.node.inputs[0])
+    facts = indices.builder.facts
+    maker = facts.maker(uncast(indices))
     if not isinstance(maker, std.Range):
         return None
     start, limit, delta = maker.node.inputs
-    facts = indices.builder.facts
     if facts.entries(start) != (0,) or facts.entries(delta) != (1,):
         return None
     assert limit is not None
@@ -56,9 +55,7 @@ def _is_range(indices: Expr) -> Expr | None:
 def _is_range_backwards(indices: Expr, count: Expr) -> bool:
     """Whether indices are all places of a list of so many elements, from the last to the first."""
     b, facts = indices.builder, indices.builder.facts
-    maker = facts.maker(indices.value)
-    while isinstance(maker, std.Cast | std.Identity):
-        maker = facts.maker(maker.node.inputs[0])
+    maker = facts.maker(uncast(indices))
     if isinstance(maker, std.Slice):
         end, bounds = _is_range(Expr(b, maker.data)), (facts.entries(maker.starts), facts.entries(maker.ends))
         turned = maker.steps == (-1,) and bounds[0] == (-1,) and bounds[1] in _BEGINNINGS
@@ -180,9 +177,7 @@ def _divided(values: Expr, lengths: Expr) -> TensorList:
 def _are_equal(numbers: Expr) -> bool:
     """Whether all numbers are surely the same."""
     facts = numbers.builder.facts
-    maker = facts.maker(numbers.value)
-    while isinstance(maker, std.Cast | std.Identity):
-        maker = facts.maker(maker.node.inputs[0])
+    maker = facts.maker(uncast(numbers))
     if isinstance(maker, std.Expand):
         return facts.elements(maker.node.inputs[0]) == 1
     known = facts.constant(numbers.value)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import onnx_ir as ir
 
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.repetition import repeat
-from lstm_lower.passes.formulas.indices import from_front
+from lstm_lower.passes.formulas.indices import from_front, uncast
 from lstm_lower.passes.formulas.kernels import computed
 from lstm_lower.passes.formulas.rows import reshape_to, tail_of
 from lstm_lower.passes.formulas.sizes import up_to
@@ -102,12 +101,8 @@ def _distinct(indices: Expr) -> bool:
     known = facts.constant(value)
     if known is not None:
         return len(np.unique(known)) == known.size
-    made: ir.Value | None = value
-    maker = facts.maker(made)
-    while isinstance(maker, (std.Cast, std.Identity)):
-        made = maker.operand(0)
-        maker = facts.maker(made)
-    return isinstance(maker, std.Unique) and made is maker.node.outputs[0]
+    made = uncast(indices)
+    return isinstance(facts.maker(made), std.Unique) and made.index() == 0
 
 
 def occurrences(indices: Expr) -> Expr:

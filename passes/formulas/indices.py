@@ -110,3 +110,11 @@ def is_never_negative(indices: ir.Value, facts: std.Knowledge) -> bool:
 def _holds(after: ir.DataType, before: ir.DataType) -> bool:
     """Whether a dtype holds all numbers of one that counts; else large ones may become negative."""
     return not before.is_floating_point() and (after.bitwidth, before.is_signed()) >= (before.bitwidth, True)
+
+
+def uncast(x: Expr) -> ir.Value:
+    """The value that an expression is in whatever dtype: what stands before casts and copies."""
+    facts, value = x.builder.facts, x.value
+    while isinstance(maker := facts.maker(value), std.Cast | std.Identity):
+        value = maker.data
+    return value

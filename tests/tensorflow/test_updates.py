@@ -163,7 +163,7 @@ ELEMENTS = [f"ScatterNd{kind}" for kind in ("Add", "Sub", "Update", "Max", "Min"
 
 
 def scatters() -> list[Any]:
-    """Each op on both kinds of variables, with many updates and one for all, in one dtype each: it meets every dtype."""
+    """Each op on both kinds of variables, with many updates and one for all, in one dtype each, in turn."""
     dtypes = ("float32", "float64", "int32")
     products = itertools.product(enumerate(SCATTERS), (False, True), (False, True))
     return [
