@@ -17,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 # Function of PyTorch -> what is called in its place with the same operands; `NotImplemented` leaves it to PyTorch.
 TRACED: dict[Any, Callable[..., Any]] = {}
 
-_LIBRARY = torch.library.Library("lstm_lower", "FRAGMENT")
+_LIBRARY: Any = torch.library.Library("lstm_lower", "FRAGMENT")  # type: ignore[no-untyped-call]
 
 
 def traces(*functions: Any) -> Callable[[F], F]:
