@@ -25,7 +25,7 @@ from lstm_lower.passes.lower import lower
 from lstm_lower.passes.malformed import malformed_models_explained
 from lstm_lower.passes.targets.legalize import legalizing_passes
 from lstm_lower.passes.targets.table import target_of
-from lstm_lower.passes.tidy import NameOutputsPass, SortPass
+from lstm_lower.passes.tidy import NameOutputsPass, SortPass, UniqueNamesPass
 from lstm_lower.records import contracts, names
 from lstm_lower.records.model_files import WRITTEN_OUT, load, to_proto
 from lstm_lower.runtime import providers as provider_names
@@ -342,7 +342,11 @@ def _loadable(
     # What a capture cannot hold would fail in the run.
     steps = legalizing_passes(target_of(target), silent=not provider_names.is_captured(providers))
     with malformed_models_explained(loaded):
-        modified += [step(loaded).modified for step in steps]
+        legalized = [step(loaded).modified for step in steps]
+    if any(legalized):
+        # onnxruntime takes a name twice in places where it infers no types, of which there are fewer now.
+        UniqueNamesPass()(loaded)
+    modified += legalized
     modified.append(WRITTEN_OUT in loaded.meta)
     # A pipe cannot be read again.
     stays = isinstance(model, (str, os.PathLike)) and Path(model).is_file() and not any(modified)

@@ -93,7 +93,7 @@ CPU = Target(
             is_inexact,
             silent=True,
             suspected=True,
-            example="(float[2,1000,1] x) => (float[2,1000,2] y) { y = DFT <axis = 1> (x) }",
+            example="(float[2,1000,1] x) => (float[2,1000,2] y) { y = DFT (x) }",
         ),
         Lack(
             std.STFT,
@@ -113,6 +113,16 @@ CPU = Target(
             formula=formulas.mean_by_count,
             example="""(float[0,4] x) => (float[4] y) <int64[1] axes = {0}>
               { y = ReduceMean <keepdims = 0> (x, axes) }""",
+        ),
+        # It writes a QuantizeLinear behind what moves them, says there that the result is int8, and makes it uint8.
+        Lack(
+            std.DequantizeLinear,
+            "of int8 that is moved",
+            formulas.is_moved_int8,
+            formula=formulas.dequantized,
+            example="""(float[2,3] x) => (float[3,2] y) <float scale = {0.25}, int8 zero = {3}>
+              { q = QuantizeLinear (x, scale, zero) d = DequantizeLinear (q, scale, zero)
+                t = Transpose (d) y = Neg (t) }""",
         ),
         Lack(
             std.Recurrent,

@@ -261,3 +261,29 @@ def between_scalars(view: std.Range, b: Builder) -> list[Expr]:
     """The same between scalars."""
     bounds = [b.wrap(value) for value in view.node.inputs if value is not None]
     return [b.op(std.Range, *(x.reshape() if b.facts.rank(x.value) else x for x in bounds))]
+
+
+# What onnxruntime moves a QuantizeLinear behind.
+_MOVES = (std.Reshape, std.Transpose, std.Squeeze, std.Unsqueeze, std.MaxPool, std.Slice)
+
+
+def is_moved_int8(view: std.DequantizeLinear) -> bool:
+    """Whether numbers of int8, quantized by one scale, are moved before something computes with them in float."""
+    facts = view.facts
+    shifted = facts.opset >= 21 and view.zero_point is not None and facts.dtype(view.data) == ir.DataType.INT8
+    if not shifted or facts.elements(view.scale) != 1:
+        return False
+    readers = (facts.view(node) for node in view.node.outputs[0].consumers())
+    return any(isinstance(reader, _MOVES) and not _is_quantized_again(reader) for reader in readers)
+
+
+def _is_quantized_again(view: std.Standard) -> bool:
+    consumers = view.node.outputs[0].consumers()
+    return bool(consumers) and all(std.QuantizeLinear.matches(node) for node in consumers)
+
+
+def dequantized(view: std.DequantizeLinear, b: Builder) -> list[Expr]:
+    """`(x - zero_point) * scale`; the difference is exact."""
+    scale = b.wrap(view.scale).reshape()
+    zero_point = b.operand(view, 2).reshape()
+    return [(b.wrap(view.data).cast(scale.dtype) - zero_point.cast(scale.dtype)) * scale]

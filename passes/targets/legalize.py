@@ -132,11 +132,14 @@ class LegalizePass(RowsPass):
         return results
 
     def ensures(self, model: ir.Model) -> None:
-        """Nothing is left that onnxruntime's own kernels do not run.
+        """Nothing is left that onnxruntime's own kernels do not run, unless the target has not all types.
 
         Raises:
             ir.passes.PostconditionError: something is.
         """
+        if self.target.without:
+            # What needs them stays as it is, and is refused.
+            return
         facts, rows = Facts.of(model), [row for row in self.rows if row in CPU.lacks]
         for node in all_nodes(model.graph):
             view = facts.view(node)

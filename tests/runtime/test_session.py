@@ -16,11 +16,13 @@ import pytest
 
 import lstm_lower as ll
 from lstm_lower.errors import InvalidInputError, InvalidModelError
+from lstm_lower.passes.tidy import verify_unique_names
 from lstm_lower.records.model_files import load
 from lstm_lower.runtime.feeds import random_feeds
 from lstm_lower.runtime.loadable import check_loadable
 from lstm_lower.runtime.measuring.forms import formed_models
 from lstm_lower.runtime.proof.check import check
+from lstm_lower.runtime.session import _loadable
 from tests.support import forks
 from tests.support.command_line import run
 
@@ -86,6 +88,7 @@ def test_models_that_would_end_the_process_are_refused(tmp_path: Path) -> None:
 import lstm_lower as ll, onnx.parser, onnx_ir as ir
 from lstm_lower.runtime.feeds import random_feeds
 from lstm_lower.runtime.proof.check import check
+from lstm_lower.runtime.session import _loadable
 m = onnx.parser.parse_model({'<ir_version: 8, opset_import: ["" : 18]> ' + ABORTING!r})
 for use in {USES!r}:
     try:
@@ -114,6 +117,23 @@ def test_a_pipe_is_read_once(tmp_path: Path) -> None:
 def test_a_device_is_no_model() -> None:
     with pytest.raises(InvalidModelError, match="an ONNX file is required, got a device"):
         ll.Session("/dev/zero")
+
+
+HIDDEN = """agraph (float[3] x, float[1, 3] t) => (float[3] y) {
+  y = Scan <num_scan_inputs = 1, body = outer (float c) => (float last) {
+    w = Scan <num_scan_inputs = 1, scan_input_axes = [1], body = inner (float[1] r) =>
+      (float[1] last) { last = Neg (r) }> (t)
+    sum = ReduceSum <keepdims = 0> (w)
+    last = Add (c, sum)
+  }> (x)
+}"""
+
+
+def test_names_of_a_rewritten_model_are_its_own() -> None:
+    """onnxruntime takes a name twice where it infers no types, as of what runs along another axis, and else refuses."""
+    feeds = {"x": np.arange(3, dtype=np.float32), "t": np.ones((1, 3), np.float32)}
+    assert ll.Session(parse(HIDDEN)).run(feeds)["y"].tolist() == [-3, -2, -1]
+    verify_unique_names(_loadable(parse(HIDDEN), [])[1])
 
 
 UNORDERED = "agraph (float[N, 3] x) => (float[N, 3] y) { y = Neg (t) t = Abs (x) }"

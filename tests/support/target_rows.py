@@ -29,13 +29,13 @@ LEVELS = (ort.GraphOptimizationLevel.ORT_DISABLE_ALL, ort.GraphOptimizationLevel
 
 def example(row: Lack, *, called: bool = False) -> onnx.ModelProto:
     """A row's example; `called`, in a function that the main graph calls."""
-    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> g {row.example}')
+    model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> g {row.example}')
     if not called:
         return model
     graph = model.graph
     names = [value.name for value in graph.input], [value.name for value in graph.output]
     constants = [helper.make_node("Constant", [], [each.name], value=each) for each in graph.initializer]
-    body = helper.make_function("mine", "f", *names, [*constants, *graph.node], [helper.make_opsetid("", 18)])
+    body = helper.make_function("mine", "f", *names, [*constants, *graph.node], [helper.make_opsetid("", 21)])
     del graph.initializer[:]
     del graph.node[:]
     graph.node.append(helper.make_node("f", *names, domain="mine"))
