@@ -37,11 +37,11 @@ def _resized(n: Call, x: Expr, scales: Any, **attributes: Any) -> Expr:
     return b.op(std.Resize, x, *operands, **attributes)
 
 
-def _nearest(n: Call, x: Expr, size: Any, scales: Any) -> Expr:
+def _nearest(n: Call, x: Expr, scales: Any) -> Expr:
     return _resized(n, x, scales, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")
 
 
-def _nearest_exact(n: Call, x: Expr, size: Any, scales: Any) -> Expr:
+def _nearest_exact(n: Call, x: Expr, scales: Any) -> Expr:
     return _resized(
         n, x, scales, mode="nearest", coordinate_transformation_mode="half_pixel", nearest_mode="round_prefer_ceil"
     )
@@ -57,17 +57,17 @@ def _smooth(n: Call, x: Expr, mode: str, scales: Any, *, align_corners: bool, an
 
 @translates(aten.upsample_nearest1d.vec, aten.upsample_nearest2d.vec, aten.upsample_nearest3d.vec)
 def _upsample_nearest(n: Call, x: Expr, size: Any = None, scales: Any = None) -> Expr:
-    return _nearest(n, x, size, scales)
+    return _nearest(n, x, scales)
 
 
 @translates(aten.upsample_nearest1d.default, aten.upsample_nearest2d.default, aten.upsample_nearest3d.default)
 def _upsample_nearest_to(n: Call, x: Expr, size: Any, *scales: Any) -> Expr:
-    return _nearest(n, x, size, scales)
+    return _nearest(n, x, scales)
 
 
 @translates(aten._upsample_nearest_exact1d.vec, aten._upsample_nearest_exact2d.vec, aten._upsample_nearest_exact3d.vec)
 def _upsample_nearest_exact(n: Call, x: Expr, size: Any = None, scales: Any = None) -> Expr:
-    return _nearest_exact(n, x, size, scales)
+    return _nearest_exact(n, x, scales)
 
 
 @translates(
@@ -76,7 +76,7 @@ def _upsample_nearest_exact(n: Call, x: Expr, size: Any = None, scales: Any = No
     aten._upsample_nearest_exact3d.default,
 )
 def _upsample_nearest_exact_to(n: Call, x: Expr, size: Any, *scales: Any) -> Expr:
-    return _nearest_exact(n, x, size, scales)
+    return _nearest_exact(n, x, scales)
 
 
 @translates(aten.upsample_linear1d.vec, aten.upsample_bilinear2d.vec, aten.upsample_trilinear3d.vec)
@@ -184,16 +184,10 @@ def _pixel_unshuffle(n: Call, x: Expr, factor: int) -> Expr:
 @translates(aten.channel_shuffle.default, aten.native_channel_shuffle.default)
 def _channel_shuffle(n: Call, x: Expr, groups: int) -> Expr:
     """Channels of groups side by side (Zhang et al., 2018)."""
-    batch, _, *rest = n.sizes(n.fake(0))
-    apart = x.reshape(0, groups, -1, *[1] * len(rest)) if not rest else _split_channels(n, x, groups)
-    swapped = apart.transpose(0, 2, 1, *range(3, 3 + len(rest)))
-    return n.reshape(swapped, [batch, *n.shape[1:]])
-
-
-def _split_channels(n: Call, x: Expr, groups: int) -> Expr:
     batch, channels, *rest = n.sizes(n.fake(0))
     part = channels // groups if isinstance(channels, int) else channels / groups
-    return n.reshape(x, [batch, groups, part, *rest])
+    apart = n.reshape(x, [batch, groups, part, *rest])
+    return n.reshape(apart.transpose(0, 2, 1, *range(3, 3 + len(rest))), n.shape)
 
 
 @translates(aten.im2col.default)
@@ -210,13 +204,10 @@ def _im2col(n: Call, x: Expr, kernel: Any, dilation: Any, padding: Any, stride: 
             # [N, C, H, W] -> [N, C, kernel, windows, W], and that along the last axis.
             x = x.take(_window_places(n, sizes[axis], axis, kernel, dilation, padding, stride), axis=2 + 2 * axis)
         x = x.transpose(0, 1, 2, 4, 3, 5)
-        return n.reshape(x, [x.size(0) if isinstance(x.size(0), int) else _first(n), *n.shape[-2:]])
+        size = x.size(0)
+        return n.reshape(x, [size if isinstance(size, int) else n.shape[0], *n.shape[-2:]])
 
     return with_batch(x, 4, columns)
-
-
-def _first(n: Call) -> Size:
-    return n.shape[0]
 
 
 def _window_places(
