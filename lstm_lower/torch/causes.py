@@ -77,12 +77,22 @@ def way_around(error: BaseException) -> str:
     """What to write in place of what cannot be traced."""
     while error.__cause__ is not None:
         error = error.__cause__
-    if isinstance(error, torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode):
+    if isinstance(error, torch._subclasses.fake_tensor.DataDependentOutputException):
         return (
-            "it cannot trace branches and loops that depend on values of tensors; use torch.where, torch.cond, or "
-            "lengths as inputs"
+            "it cannot trace what Python makes of a tensor's values, such as torch.equal in a check; leave the check "
+            "out, or compare by torch.where"
         )
-    return "write that with other PyTorch operations on tensors"
+    if not isinstance(error, torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode):
+        return "write that with other PyTorch operations on tensors"
+    if re.search(r"Size-like symbols: \w*\d", str(error)):
+        return (
+            "it cannot trace a branch over how many elements values select, as a loss over mined pairs has; weigh all "
+            "of them instead: torch.where(mask, x, 0.0).sum() / mask.sum()"
+        )
+    return (
+        "it cannot trace branches and loops that depend on values of tensors; use torch.where, torch.cond, or lengths "
+        "as inputs"
+    )
 
 
 def first_line(error: BaseException) -> str:

@@ -266,3 +266,41 @@ def test_what_no_weights_can_be_copied_into(module: Any, message: str) -> None:
     trainer = ll.Trainer(ll.from_torch(LINEAR, X, "mse", "sgd"))
     with pytest.raises(InvalidInputError, match=message):
         trainer.to_torch(module)
+
+
+def _pairs(result: Any, labels: Any) -> tuple[Any, Any]:
+    same = labels[:, None] == labels[None]
+    return same & ~torch.eye(len(labels), dtype=torch.bool), torch.cdist(result, result)
+
+
+def _mined(result: Any, labels: Any) -> Any:
+    """As losses of `pytorch-metric-learning` are."""
+    mask, distances = _pairs(result, labels)
+    first, second = torch.where(mask)
+    return distances[first, second].mean() if len(first) > 0 else result.sum() * 0
+
+
+def _checked(result: Any, labels: Any) -> Any:
+    """As `gpytorch` checks its inputs."""
+    assert torch.equal(labels, labels + 0), "others"
+    return result.sum()
+
+
+def _weighed(result: Any, labels: Any) -> Any:
+    mask, distances = _pairs(result, labels)
+    return torch.where(mask, distances, 0.0).sum() / mask.sum()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("loss", "way"), [(_mined, r"weigh all .*torch\.where\(mask"), (_checked, "leave the check out")]
+)
+def test_losses_over_what_values_select_are_told_a_way_on(loss: Any, way: str) -> None:
+    module = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(module.parameters(), 0.1)
+    x, labels = torch.randn(6, 4), torch.arange(6) % 3
+    with pytest.raises(UnsupportedOpError, match=way):
+        ll.from_torch(module, x, loss, optimizer, example_targets=labels)
+    trainer = ll.Trainer(ll.from_torch(module, x, _weighed, optimizer, example_targets=labels))
+    got = trainer.step({"input": x.numpy(), "target": labels.numpy()}).loss
+    assert got == pytest.approx(_mined(module(x), labels).item(), rel=1e-5)

@@ -82,7 +82,7 @@ def observed(
     ]
     for old, new in zip(ranges, averages, strict=True):
         old.copy_(torch.where(observing, new.reshape(old.shape), old))
-    for old, new in zip(quantities, _chosen(*averages, *bounds, symmetric=symmetric), strict=True):
+    for old, new in zip(quantities, _chosen(averages[0], averages[1], bounds, symmetric=symmetric), strict=True):
         old.copy_(torch.where(observing, new.reshape(old.shape).to(old.dtype), old))
     shape = [1] * x.dim()
     if axis is not None:
@@ -91,8 +91,9 @@ def observed(
     return torch.where(rounding, near, x)
 
 
-def _chosen(low: Tensor, high: Tensor, least: int, most: int, *, symmetric: bool) -> tuple[Tensor, Tensor]:
+def _chosen(low: Tensor, high: Tensor, bounds: tuple[int, int], *, symmetric: bool) -> tuple[Tensor, Tensor]:
     """Scale and zero point for ranges."""
+    least, most = bounds
     low, high = low.clamp(max=0.0), high.clamp(min=0.0)
     both = (low < 0) & (high > 0)
     if symmetric:
