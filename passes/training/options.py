@@ -86,8 +86,9 @@ class TrainingOptionsPass(Pass):
         steps: Any = self.accumulate
         if not isinstance(steps, (int, np.integer)) or not 1 <= steps < 2**31:
             raise InvalidInputError(f"accumulate requires a number of steps, at least 1, got {steps}")
-        if self.ema is not None and not (isinstance(self.ema, (int, float)) and 0 <= self.ema < 1):
-            raise InvalidInputError(f"ema requires a share of at least 0 and below 1, got {self.ema}")
+        share: Any = self.ema
+        if share is not None and not (isinstance(share, (int, float, np.floating)) and 0 <= share < 1):
+            raise InvalidInputError(f"ema requires a share of at least 0 and below 1, got {share}")
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Edits the step.
