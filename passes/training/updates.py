@@ -105,13 +105,14 @@ class _Rates:
         counts = dict.fromkeys(rate.steps for rate in rates)
         self.iterations = {count: step.add_input("iteration", np.asarray(count, np.int64)) for count in counts}
         self._counts = {count: builder.wrap(value).cast(DOUBLE) for count, value in self.iterations.items()}
+        self._following = {count: builder.wrap(value) + 1 for count, value in self.iterations.items()}
 
     def close(self) -> None:
         """Carries counters, and learning rates that are part of the state, on."""
         for held, kept in self._kept:
             self._step.add_pair(held, kept, "slot")
-        for value in self.iterations.values():
-            self._step.add_pair(value, self._builder.wrap(value) + 1, "counter")
+        for count, value in self.iterations.items():
+            self._step.add_pair(value, self._following[count], "counter")
 
     def of(self, group: UpdateRate) -> tuple[Expr, Expr]:
         """A group's learning rate and the number of this update."""
