@@ -109,7 +109,7 @@ def test_a_wrong_gradient_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_wrong_update_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     rule = optimizers._rule
     monkeypatch.setattr(
-        optimizers, "_rule", lambda kind, options, **k: rule(kind, {**options, "weight_decay": 0.1}, **k)
+        optimizers, "_rule", lambda kind, options, *rest: rule(kind, {**options, "weight_decay": 0.1}, *rest)
     )
     net = Net()
     with pytest.raises(UnsupportedOpError, match=r"another update of 'a\.weight'"):
