@@ -52,6 +52,12 @@ def broadcast_to(n: Call, x: Expr, sizes: Sequence[Size]) -> Expr:
     return n.b.op(std.Expand, x, n.vector(sizes))
 
 
+def common_shape(*shapes: Sequence[Any]) -> Sequence[Any]:
+    """PyTorch's sizes that tensors of these have together."""
+    joined: Callable[..., Sequence[Any]] = torch.broadcast_shapes
+    return joined(*shapes)
+
+
 def sizes_of(x: Expr) -> list[Size]:
     """The sizes of all axes, open ones as scalars."""
     shape = x.shape or ()

@@ -77,7 +77,7 @@ def _numbers(n: Call, start: Any, end: Any, step: Any = 1, **_: Any) -> Expr:
     """Multiples of the step from the start on, as many as the trace says."""
     b, (count,) = n.b, n.shape
     bounds = start, end, step
-    if all(isinstance(x, (int, float)) for x in (*bounds, count)):
+    if isinstance(count, int) and all(isinstance(x, (int, float)) for x in bounds):
         kind = np.float64 if any(isinstance(x, float) for x in bounds) else np.int64
         return b.constant(np.asarray(start + np.arange(count) * step, kind).astype(n.dtype.numpy()), n.dtype)
     numbers = up_to(b, vector_of(count))

@@ -20,7 +20,7 @@ from lstm_lower.passes.formulas.indices import from_front
 from lstm_lower.passes.formulas.kernels import computed
 from lstm_lower.passes.formulas.rows import add_rows, largest, reshape_to
 from lstm_lower.passes.formulas.sizes import up_to
-from lstm_lower.torch.aten.arrays import broadcast_to, counted, rank_of, sizes_of, vector_of, with_axes
+from lstm_lower.torch.aten.arrays import broadcast_to, common_shape, counted, rank_of, sizes_of, vector_of, with_axes
 from lstm_lower.torch.aten.registry import Call, Size, translates
 
 aten = torch.ops.aten
@@ -347,7 +347,7 @@ def _masked_fill(n: Call, x: Expr, mask: Expr, value: Any) -> Expr:
 @translates(aten.masked_select.default)
 def _masked_select(n: Call, x: Expr, mask: Expr) -> Expr:
     """Elements where a mask holds, both repeated as the other is."""
-    sizes = n.sizes(torch.broadcast_shapes(n.fake(0).shape, n.fake(1).shape))
+    sizes = n.sizes(common_shape(n.fake(0).shape, n.fake(1).shape))
     flat, chosen = (with_axes(broadcast_to(n, part, sizes)).reshape(-1) for part in (x, mask))
     return flat.take(_true_places(chosen)[0])
 
@@ -394,6 +394,7 @@ def _searchsorted(
     if sorter is not None:
         ordered = n.b.op(std.GatherElements, ordered, sorter, axis=rank_of(ordered) - 1)
     ordered, values = n.promoted(ordered, values)
+    before: Expr
     beside = values.unsqueeze(rank_of(values))
     behind = ordered.unsqueeze(rank_of(ordered) - 1) if rank_of(ordered) > 1 else ordered
     before = behind <= beside if right or side == "right" else behind < beside

@@ -16,7 +16,7 @@ from lstm_lower.passes.formulas import elimination, reflections
 from lstm_lower.passes.formulas.matrix_functions import exponential
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.torch.aten import open_sizes
-from lstm_lower.torch.aten.arrays import broadcast_to, rank_of, sizes_of
+from lstm_lower.torch.aten.arrays import broadcast_to, common_shape, rank_of, sizes_of
 from lstm_lower.torch.aten.registry import Call, Size, translates
 
 aten = torch.ops.aten
@@ -91,7 +91,7 @@ def _with_equal_batches(n: Call, a: Expr, b: Expr) -> tuple[Expr, Expr]:
     shapes = [n.fake(place).shape for place in (0, 1)]
     if list(map(str, shapes[0][:-2])) == list(map(str, shapes[1][:-2])):
         return a, b
-    batch = n.sizes(torch.broadcast_shapes(shapes[0][:-2], shapes[1][:-2]))
+    batch = n.sizes(common_shape(shapes[0][:-2], shapes[1][:-2]))
     first, second = (broadcast_to(n, x, [*batch, *sizes_of(x)[-2:]]) for x in (a, b))
     return first, second
 

@@ -13,13 +13,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.torch.aten.arrays import common_shape
 from lstm_lower.torch.aten.tracing import operator, traces
-
-
-def _broadcast(*shapes: Sequence[Any]) -> Sequence[Any]:
-    """The shape that tensors of these shapes have together."""
-    joined: Callable[..., Sequence[Any]] = torch.broadcast_shapes
-    return joined(*shapes)
 
 
 def _is_open(*sizes: Any) -> bool:
@@ -168,7 +163,7 @@ def _take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> T
     axis = dim % input.dim()
     shapes: list[list[Any]] = [list(input.shape), list(indices.shape)]
     along = [shape.pop(axis) for shape in shapes]
-    common: list[Any] = list(_broadcast(*shapes))
+    common: list[Any] = list(common_shape(*shapes))
     operands = [x.expand(*common[:axis], size, *common[axis:]) for x, size in zip((input, indices), along, strict=True)]
     size: Any = torch.scalar_tensor(input.shape[axis], dtype=torch.int64)
     return operands[0].gather(axis, operands[1].to(torch.int64) % size)
@@ -304,7 +299,7 @@ def _tensor_solve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> An
 @operator("least_squares(Tensor a, Tensor b) -> Tensor")
 def least_squares(a: Tensor, b: Tensor) -> Tensor:
     """The smallest x of all for which a x is closest to b, of matrices a of full rank."""
-    batch = _broadcast(a.shape[:-2], b.shape[:-2])
+    batch = common_shape(a.shape[:-2], b.shape[:-2])
     return b.new_empty(*batch, a.shape[-1], b.shape[-1])
 
 
