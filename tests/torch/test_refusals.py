@@ -179,7 +179,7 @@ def test_dynamic_shapes_as_torch_export_has_them(shapes: Any, sizes: list[Any]) 
     ("optimizer", "message"),
     [
         (torch.optim.Adam, r"got the class Adam; make one of it: Adam\(module.parameters\(\), ...\)"),
-        (torch.optim.LBFGS(LINEAR.parameters()), "got LBFGS; what='gradients'"),
+        (torch.optim.LBFGS(LINEAR.parameters()), "got LBFGS, which fails .*what='gradients'"),
         ([torch.optim.SGD(LINEAR.parameters())], "got a list of an object of SGD; one alone, not in a list"),
         ({"lr": 0.1}, "one of torch.optim, a scheduler of one, .* got a dict of 0.1"),
     ],
