@@ -34,7 +34,7 @@ def _typed(n: Call, b: Builder, results: Sequence[Any]) -> list[Expr]:
     """What a body returns, in the dtypes that the trace states, as values that belong to it."""
     return [
         b.wrap(x.cast(dtype).value) if isinstance(x, Expr) else b.constant(x, dtype)
-        for x, dtype in zip(results, n.dtypes, strict=True)
+        for x, dtype in zip(results, (each or ir.DataType.INT64 for each in n.dtypes), strict=True)
     ]
 
 

@@ -186,7 +186,7 @@ def called(node: torch.fx.Node) -> str:
     return f"{name}, which {Path(frames[-1][0]).name}:{frames[-1][1]} calls," if frames else f"{name} '{node.name}'"
 
 
-def _of_number(x: complex) -> torch.dtype:
+def _of_number(x: Any) -> torch.dtype:
     """The dtype of one of Python's numbers, as far as promotion goes."""
     if isinstance(x, bool):
         return torch.bool

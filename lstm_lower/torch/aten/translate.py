@@ -167,7 +167,7 @@ class Translation:
         return []
 
     def _attribute(self, module: torch.fx.GraphModule, node: torch.fx.Node) -> Any:
-        held: Any = operator.attrgetter(node.target)(module)
+        held: Any = operator.attrgetter(str(node.target))(module)
         return self.stored(f"{node.target}", held) if isinstance(held, torch.Tensor) else held
 
     def _call(self, node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], b: Builder) -> Any:
@@ -238,14 +238,15 @@ def translate(
 
 def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """A program without changes in place, in operators that are translated or simple."""
-    table = torch.export.default_decompositions()
+    table: Any = torch.export.default_decompositions()
     for overload in TRANSLATIONS:
         if isinstance(overload, torch._ops.OpOverload):
             table.pop(overload, None)
     with warnings.catch_warnings():
         # PyTorch warns of its own code.
         warnings.simplefilter("ignore")
-        return program.run_decompositions(table)
+        simple: torch.export.ExportedProgram = program.run_decompositions(table)
+    return simple
 
 
 def _say_where(made: ir.Node, node: torch.fx.Node) -> None:
