@@ -27,6 +27,7 @@ import torch
 from onnx_ir.tensor_adapters import from_torch_dtype, to_torch_dtype
 from torch.utils._pytree import tree_map_only
 
+from lstm_lower.dtypes import is_complex
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
@@ -41,16 +42,31 @@ F = TypeVar("F", bound=Formula)
 Size = int | Expr
 
 TRANSLATIONS: dict[Any, Formula] = {}
+# Of complex numbers, where that is another formula than of real ones.
+_OF_COMPLEX: dict[Any, Formula] = {}
 
 
-def translates(*overloads: Any) -> Callable[[F], F]:
-    """Registers the translation of operators: overloads of ATen's, or operators of higher order."""
+def translates(*overloads: Any, of_complex: bool = False) -> Callable[[F], F]:
+    """Registers the translation of operators: overloads of ATen's, or operators of higher order.
+
+    Args:
+        overloads: the operators.
+        of_complex: the formula holds where the first operand is a tensor of complex numbers, and another one elsewhere.
+    """
+    table = _OF_COMPLEX if of_complex else TRANSLATIONS
 
     def register(formula: F) -> F:
-        TRANSLATIONS.update(dict.fromkeys(overloads, formula))
+        table.update(dict.fromkeys(overloads, formula))
         return formula
 
     return register
+
+
+def translation(operator: Any, operands: Sequence[Any]) -> Formula | None:
+    """The translation of a call of an operator; `None` where it has none."""
+    first = operands[0] if operands else None
+    own = _OF_COMPLEX.get(operator) if isinstance(first, Expr) and is_complex(first.dtype) else None
+    return own or TRANSLATIONS.get(operator)
 
 
 class Translating(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -19,7 +19,7 @@ from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.torch.aten import open_sizes
 from lstm_lower.torch.aten.arrays import broadcast_to, counted, rank_of, sizes_of, vector_of
 from lstm_lower.torch.aten.elementwise import angle_of
-from lstm_lower.torch.aten.registry import TRANSLATIONS, Call, Formula, Size, translates
+from lstm_lower.torch.aten.registry import Call, Size, translates
 
 aten = torch.ops.aten
 
@@ -135,32 +135,18 @@ def _angle(n: Call, x: Expr) -> Expr:
     return n.b.where(n.b.op(std.IsNaN, x), x, half_turn) if x.dtype.is_floating_point() else half_turn
 
 
-def _of_complex(overload: Any) -> Callable[[Formula], Formula]:
-    """Registers what an operator is of complex numbers; of real ones it stays what it is."""
-    real = TRANSLATIONS[overload]
-
-    def register(formula: Formula) -> Formula:
-        def translation(n: Call, x: Any, *args: Any, **options: Any) -> Any:
-            own = formula if isinstance(x, Expr) and is_complex(x.dtype) else real
-            return own(n, x, *args, **options)
-
-        return translates(overload)(translation)
-
-    return register
-
-
-@_of_complex(aten.abs.default)
+@translates(aten.abs.default, of_complex=True)
 def _magnitude(n: Call, x: Expr) -> Expr:
     return magnitude(each(parts_of(x)))
 
 
-@_of_complex(aten.log.default)
+@translates(aten.log.default, of_complex=True)
 def _logarithm(n: Call, x: Expr) -> Expr:
     parts = each(parts_of(x))
     return of_parts(joined(magnitude(parts).log(), angle_of(parts[1], parts[0])))
 
 
-@_of_complex(aten.sqrt.default)
+@translates(aten.sqrt.default, of_complex=True)
 def _root(n: Call, x: Expr) -> Expr:
     """The root of the magnitude, at half of the angle."""
     parts = each(parts_of(x))
@@ -168,7 +154,7 @@ def _root(n: Call, x: Expr) -> Expr:
     return of_parts(joined(*(size * n.b.op(op, angle) for op in (std.Cos, std.Sin))))
 
 
-@_of_complex(aten.pow.Tensor_Scalar)
+@translates(aten.pow.Tensor_Scalar, of_complex=True)
 def _power(n: Call, x: Expr, exponent: Any) -> Expr:
     """Products of a number with itself."""
     if not isinstance(exponent, (int, float)) or exponent not in range(1, 9):

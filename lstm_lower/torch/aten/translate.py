@@ -39,7 +39,7 @@ from lstm_lower.torch.aten import (  # noqa: F401
     special,
     spectra,
 )
-from lstm_lower.torch.aten.registry import TRANSLATIONS, Call, called
+from lstm_lower.torch.aten.registry import TRANSLATIONS, Call, called, translation
 from lstm_lower.torch.aten.sizes import Sizes
 
 OPSET = 18
@@ -178,7 +178,7 @@ class Translation:
         if is_number and not node.meta.get("unbacked_bindings"):
             return self.sizes.number(node.meta["val"])
         args, kwargs = tree_map_only((torch.SymInt, torch.SymFloat, torch.SymBool), self.sizes.number, (args, kwargs))
-        formula = TRANSLATIONS.get(node.target)
+        formula = translation(node.target, args)
         if formula is None:
             raise UnsupportedOpError(
                 f"{called(node)} requires a translation, got none; write it with other PyTorch operations"
