@@ -202,9 +202,16 @@ class KernelSelection(LoopPass):
         for contractions in alike.values():
             groups, others = self._groups(contractions, places)
             for group in groups:
-                _write_joined(Builder.before(group[0].node, self.context.space), group, places)
-            modified |= bool(groups) | (sum([self._write_plain(contraction) for contraction in others]) > 0)
+                e = Builder.before(group[0].node, self.context.space)
+                _write_joined(e, [self._now(contraction) for contraction in group], places)
+            modified |= bool(groups) | (sum([self._write_plain(self._now(x)) for x in others]) > 0)
         return modified
+
+    def _now(self, contraction: _Contraction) -> _Contraction:
+        """A product or sum of what its operands have become, which may be products that are written already."""
+        now = _contraction(self.facts, contraction.node)
+        assert now is not None
+        return now
 
     def _groups(
         self, alike: list[_Contraction], places: Mapping[ir.Node, int]

@@ -218,3 +218,27 @@ def test_golden(golden: Golden) -> None:
     before = dump(work)
     assert KernelSelection()(work).modified
     golden("loop_kernel-selection_layout", before=before, after=dump(work))
+
+
+CHAIN = """
+<ir_version: 8, opset_import: ["" : 18]>
+loops (float[3,2] xs, float[2] first, float[4,3] a, float[4,5] b, float[3,6] c) => (float[2] last, float[5,6] w) {
+  last = Scan <num_scan_inputs = 1, body = step (float[2] s, float[2] x) => (float[2] u) { u = Add(s, x) }> (first, xs)
+  at = Transpose <perm = [1, 0]> (a)
+  ab = MatMul(at, b)
+  abt = Transpose <perm = [1, 0]> (ab)
+  w = MatMul(abt, c)
+}"""
+
+
+def test_products_of_products_are_written_once_each() -> None:
+    """The second reads what the first has become."""
+    model = onnx.parser.parse_model(CHAIN)
+    random = np.random.default_rng(0)
+    shapes = {"xs": (3, 2), "first": (2,), "a": (4, 3), "b": (4, 5), "c": (3, 6)}
+    feeds = {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    selected = ir.from_proto(model)
+    KernelSelection()(selected)
+    verify(selected)
+    assert [node.op_type for node in selected.graph].count("Gemm") == 2
+    assert_same(run(ir.to_proto(selected), feeds), run(model, feeds))
