@@ -208,7 +208,7 @@ def test_a_pass_alone_asks_for_the_dtypes_that_it_needs() -> None:
     )
     with pytest.raises(ir.passes.PassError) as wrapped:
         ir.passes.Sequential(LowerCompositesPass())(model)
-    assert repr(wrapped.value.__cause__) == repr(ll.InvalidModelError("'y' requires a known dtype, got an unknown one"))
+    assert repr(wrapped.value.__cause__) == repr(ll.InvalidModelError("'x' requires a known dtype, got an unknown one"))
 
 
 CONTRADICTION = """g (float[2] x) => (float[9, 2] y) <int64 n = {3}, bool go = {1}> {
