@@ -41,6 +41,30 @@ def with_batch(x: Expr, rank: int, function: Callable[[Expr], Expr]) -> Expr:
 # Convolutions. Images are [N, C, ...], weights [K, C / groups, ...], of transposed ones [C, K / groups, ...].
 
 
+def _convolved(
+    n: Call,
+    op: type[std.Standard],
+    operands: tuple[Expr, Expr, Expr | None],
+    stride: Any,
+    pads: Sequence[Any],
+    dilation: Any,
+    groups: int,
+    **more: Any,
+) -> Expr:
+    """A convolution, or a transposed one, of images, a weight and a bias."""
+    x, weight, bias = operands
+    dims = rank_of(weight) - 2
+    attributes = {
+        "strides": of_each_axis(stride, dims),
+        "pads": pads,
+        "dilations": of_each_axis(dilation, dims),
+        "group": groups,
+        **more,
+    }
+    weights = [weight] if bias is None else [weight, bias]
+    return with_batch(x, dims + 2, lambda x: n.b.op(op, x, *weights, **attributes))
+
+
 @translates(aten.conv1d.default, aten.conv2d.default, aten.conv3d.default)
 def _conv(
     n: Call,
@@ -52,16 +76,8 @@ def _conv(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Expr:
-    dims = rank_of(weight) - 2
-    pads = of_each_axis(padding, dims)
-    attributes = {
-        "strides": of_each_axis(stride, dims),
-        "pads": pads + pads,
-        "dilations": of_each_axis(dilation, dims),
-        "group": groups,
-    }
-    operands = [weight] if bias is None else [weight, bias]
-    return with_batch(x, dims + 2, lambda x: n.b.op(std.Conv, x, *operands, **attributes))
+    pads = of_each_axis(padding, rank_of(weight) - 2)
+    return _convolved(n, std.Conv, (x, weight, bias), stride, pads + pads, dilation, groups)
 
 
 @translates(aten.conv1d.padding, aten.conv2d.padding, aten.conv3d.padding)
@@ -83,14 +99,7 @@ def _conv_by_name(
         missing = [d * (size - 1) for d, size in zip(dilations, kernel, strict=True)]
         before = [m // 2 for m in missing]
         after = [m - m // 2 for m in missing]
-    attributes = {
-        "strides": of_each_axis(stride, dims),
-        "pads": before + after,
-        "dilations": dilations,
-        "group": groups,
-    }
-    operands = [weight] if bias is None else [weight, bias]
-    return with_batch(x, dims + 2, lambda x: n.b.op(std.Conv, x, *operands, **attributes))
+    return _convolved(n, std.Conv, (x, weight, bias), stride, before + after, dilation, groups)
 
 
 @translates(aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input)
@@ -106,16 +115,9 @@ def _conv_transpose(
     dilation: Any = 1,
 ) -> Expr:
     dims = rank_of(weight) - 2
-    pads = of_each_axis(padding, dims)
-    attributes = {
-        "strides": of_each_axis(stride, dims),
-        "pads": pads + pads,
-        "output_padding": of_each_axis(output_padding, dims),
-        "dilations": of_each_axis(dilation, dims),
-        "group": groups,
-    }
-    operands = [weight] if bias is None else [weight, bias]
-    return with_batch(x, dims + 2, lambda x: n.b.op(std.ConvTranspose, x, *operands, **attributes))
+    pads, beyond = of_each_axis(padding, dims), of_each_axis(output_padding, dims)
+    operands = x, weight, bias
+    return _convolved(n, std.ConvTranspose, operands, stride, pads + pads, dilation, groups, output_padding=beyond)
 
 
 @translates(aten.convolution.default)
