@@ -74,8 +74,7 @@ def node() -> str:
     found = shutil.which("node")
     if found is None:
         _missing("Node 20 or newer is required: https://nodejs.org, or apt-get install nodejs npm")
-    if not (ROOT / "node_modules" / "onnxruntime-node").is_dir():
-        _missing("packages are required: npm ci --ignore-scripts")
+    package("onnxruntime-node")
     assert found is not None
     return found
 
@@ -102,6 +101,14 @@ def compiled(folder: Path) -> Path:
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return folder / "train"
+
+
+def package(name: str) -> Path:
+    """The folder of an npm package."""
+    folder = ROOT / "node_modules" / name
+    if not folder.is_dir():
+        _missing("packages are required: npm ci --ignore-scripts")
+    return folder
 
 
 def _missing(reason: str) -> None:

@@ -24,7 +24,7 @@ import pytest
 import lstm_lower as ll
 from lstm_lower.runtime.training import page
 from tests.anywhere.conftest import digits
-from tests.anywhere.support import EXAMPLE, ROOT, Case, chromium, in_python, node
+from tests.anywhere.support import EXAMPLE, ROOT, Case, chromium, in_python, node, package
 from tests.support import bundles, documentation
 
 
@@ -217,8 +217,9 @@ def server(case: Case, tmp_path: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _served(bundle: Path, site: Path, delay: float = 0, *, webgpu: bool = False) -> Iterator[str]:
+    runtime = package("onnxruntime-web")
     shutil.copytree(bundle, site / page.BUNDLE)
-    page.write_page(site, page.files_of(ROOT / "node_modules" / "onnxruntime-web", webgpu=webgpu))
+    page.write_page(site, page.files_of(runtime, webgpu=webgpu))
     handler = functools.partial(_Site, delay=delay, directory=str(site))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as served:
         thread = threading.Thread(target=served.serve_forever)
