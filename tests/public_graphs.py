@@ -20,7 +20,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from lstm_lower.tensorflow.files import messages
+from lstm_lower.checkpoints import messages
 
 TABLE = Path(__file__).parent / "data" / "public_graphs.json"
 

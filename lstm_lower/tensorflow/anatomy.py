@@ -8,10 +8,11 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from lstm_lower.checkpoints import messages, values
 from lstm_lower.errors import InvalidInputError, nearest, some
 from lstm_lower.opdef import DOMAIN, definition
 from lstm_lower.ops import block
-from lstm_lower.tensorflow.files import messages, saved_model, steps, values
+from lstm_lower.tensorflow.files import saved_model, steps
 from lstm_lower.tensorflow.files.functions import OpTable, called
 from lstm_lower.tensorflow.files.opening import GraphFile, source_of, whole
 from lstm_lower.tensorflow.files.views import View, data_inputs

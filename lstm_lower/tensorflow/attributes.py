@@ -7,11 +7,11 @@ from typing import Any
 
 import onnx_ir as ir
 
+from lstm_lower.checkpoints.values import onnx_dtype
 from lstm_lower.dtypes import dtype_name, is_complex
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph.builder import Expr
 from lstm_lower.opdef import OpDef
-from lstm_lower.tensorflow.files.values import onnx_dtype
 from lstm_lower.tensorflow.regions import Op
 
 # Attributes of ordinary ops that choose a kernel, not a result.

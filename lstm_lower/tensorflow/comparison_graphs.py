@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lstm_lower.tensorflow.files import messages, values
+from lstm_lower.checkpoints import messages, values
 from lstm_lower.tensorflow.graph import split_name
 
 _FLOAT, _DOUBLE, _REFERENCE = 1, 2, 100

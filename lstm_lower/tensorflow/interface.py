@@ -6,10 +6,10 @@ import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
+from lstm_lower.checkpoints.values import is_foreign, onnx_dtype
 from lstm_lower.errors import InvalidInputError, InvalidModelError, nearest
 from lstm_lower.tensorflow.files import steps
 from lstm_lower.tensorflow.files.functions import OpTable
-from lstm_lower.tensorflow.files.values import is_foreign, onnx_dtype
 from lstm_lower.tensorflow.files.views import View
 from lstm_lower.tensorflow.graph import NodeDef, label, split_name, tensor_name
 from lstm_lower.tensorflow.regions import SILENT

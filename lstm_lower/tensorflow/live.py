@@ -10,9 +10,9 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
+from lstm_lower.checkpoints import messages
+from lstm_lower.checkpoints.bundle import open_checkpoint
 from lstm_lower.errors import InvalidInputError
-from lstm_lower.tensorflow.files import messages
-from lstm_lower.tensorflow.files.bundle import open_checkpoint
 from lstm_lower.tensorflow.files.variables import check_found, graph_variables
 from lstm_lower.tensorflow.sources import Array, Source, Variable, unique
 

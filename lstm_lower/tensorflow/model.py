@@ -9,6 +9,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from lstm_lower.checkpoints.values import onnx_dtype, shape_of
 from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerError, UnsupportedOpError, some
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr
@@ -24,7 +25,6 @@ from lstm_lower.tensorflow import (  # noqa: F401 (they register what is done wi
     updates,
 )
 from lstm_lower.tensorflow.files.pipelines import is_source
-from lstm_lower.tensorflow.files.values import onnx_dtype, shape_of
 from lstm_lower.tensorflow.graph import label, split_name, tensor_name
 from lstm_lower.tensorflow.interface import Interface, Resolver
 from lstm_lower.tensorflow.regions import BRANCH, LOOP, Aliases, Region

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower.checkpoints import messages, values
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.extras import needed_by
 from lstm_lower.tensorflow.comparison_graphs import all_nodes, widen
-from lstm_lower.tensorflow.files import messages, values
 from lstm_lower.tensorflow.files.functions import OpTable
 from lstm_lower.tensorflow.files.pipelines import is_source
 from lstm_lower.tensorflow.files.views import View, data_inputs

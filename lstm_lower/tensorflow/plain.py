@@ -6,10 +6,10 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower import budget
+from lstm_lower.checkpoints.values import onnx_dtype, tensor_value
 from lstm_lower.dtypes import is_complex
 from lstm_lower.errors import InvalidModelError, UnsupportedOpError
 from lstm_lower.graph.builder import Expr, detached
-from lstm_lower.tensorflow.files.values import onnx_dtype, tensor_value
 from lstm_lower.tensorflow.list_ops import zeros_like
 from lstm_lower.tensorflow.regions import Op
 from lstm_lower.tensorflow.translator import Scope, Translator, handlers

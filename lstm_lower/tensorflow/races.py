@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from lstm_lower.checkpoints.values import RESOURCE
 from lstm_lower.tensorflow.files.functions import OpTable
-from lstm_lower.tensorflow.files.values import RESOURCE
 from lstm_lower.tensorflow.files.views import PASSING, View, data_inputs
 from lstm_lower.tensorflow.graph import split_name
 from lstm_lower.tensorflow.original import Original

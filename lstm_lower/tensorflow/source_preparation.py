@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
+from lstm_lower.checkpoints.messages import GraphDef, NodeDef, attribute
+from lstm_lower.checkpoints.values import base_dtype, onnx_dtype, tensor_value
 from lstm_lower.tensorflow.files.functions import OpTable, called, flat_body
-from lstm_lower.tensorflow.files.messages import GraphDef, NodeDef, attribute
 from lstm_lower.tensorflow.files.pipelines import is_source
-from lstm_lower.tensorflow.files.values import base_dtype, onnx_dtype, tensor_value
 from lstm_lower.tensorflow.files.views import data_inputs
 from lstm_lower.tensorflow.graph import label, split_name
 from lstm_lower.tensorflow.sources import Source, Variable

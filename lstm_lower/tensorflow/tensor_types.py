@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 
 import onnx_ir as ir
 
+from lstm_lower.checkpoints.values import onnx_dtype, placeholder_shape, shape_of
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.opdef import DOMAIN, OpDef, definition
 from lstm_lower.tensorflow.files.functions import OpTable
-from lstm_lower.tensorflow.files.values import onnx_dtype, placeholder_shape, shape_of
 from lstm_lower.tensorflow.files.views import PASSING, data_inputs
 from lstm_lower.tensorflow.graph import NodeDef, tensor_name
 from lstm_lower.tensorflow.state import VARIABLES

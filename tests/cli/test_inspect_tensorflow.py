@@ -18,9 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lstm_lower as ll
+from lstm_lower.checkpoints import messages
 from lstm_lower.records.content_kinds import Kind
 from lstm_lower.tensorflow.anatomy import anatomy
-from lstm_lower.tensorflow.files import messages, saved_model
+from lstm_lower.tensorflow.files import saved_model
 from lstm_lower.tensorflow.files.opening import GraphFile
 from tests.support.command_line import run
 

@@ -14,11 +14,11 @@ from onnx import TensorProto, helper
 
 import lstm_lower as ll
 from lstm_lower.budget import VARIABLE
+from lstm_lower.checkpoints.bundle import open_checkpoint
+from lstm_lower.checkpoints.checksums import crc32c, masked
+from lstm_lower.checkpoints.messages import GraphDef
 from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerError, OverBudgetError
 from lstm_lower.runtime.feeds import read_arrays
-from lstm_lower.tensorflow.files.bundle import open_checkpoint
-from lstm_lower.tensorflow.files.checksums import crc32c, masked
-from lstm_lower.tensorflow.files.messages import GraphDef
 
 FLOAT = 1
 

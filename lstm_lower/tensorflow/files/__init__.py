@@ -1,1 +1,1 @@
-"""TensorFlow's files read without TensorFlow: graphs, meta graphs, SavedModels and checkpoints."""
+"""TensorFlow's files read without TensorFlow: graphs, meta graphs and SavedModels."""

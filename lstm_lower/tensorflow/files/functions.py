@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lstm_lower import budget
+from lstm_lower.checkpoints.messages import AttrValue, DataType, GraphDef, NodeDef
 from lstm_lower.declarations import Attribute
 from lstm_lower.errors import InvalidModelError
 from lstm_lower.opdef import DOMAIN, definition
-from lstm_lower.tensorflow.files.messages import AttrValue, DataType, GraphDef, NodeDef
 
 FunctionDef = Any
 

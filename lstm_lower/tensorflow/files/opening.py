@@ -7,11 +7,12 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from lstm_lower.checkpoints import messages
+from lstm_lower.checkpoints.bundle import Checkpoint, find_checkpoint, open_checkpoint
 from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerWarning, some
 from lstm_lower.records.content_kinds import Content, Kind, content_of
 from lstm_lower.records.files import other_kind, protect
-from lstm_lower.tensorflow.files import messages, saved_model
-from lstm_lower.tensorflow.files.bundle import Checkpoint, find_checkpoint, open_checkpoint
+from lstm_lower.tensorflow.files import saved_model
 from lstm_lower.tensorflow.files.variables import check_found, graph_variables
 from lstm_lower.tensorflow.sources import Source
 

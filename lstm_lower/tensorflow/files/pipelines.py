@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from lstm_lower.tensorflow.files import values
-from lstm_lower.tensorflow.files.messages import attribute
+from lstm_lower.checkpoints import values
+from lstm_lower.checkpoints.messages import attribute
 from lstm_lower.tensorflow.files.views import View, data_inputs
 
 # Ops that hand out what another thread, another device or Python has put somewhere.

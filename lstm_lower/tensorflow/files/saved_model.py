@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from lstm_lower.checkpoints import messages, values
+from lstm_lower.checkpoints.bundle import Checkpoint
 from lstm_lower.errors import InvalidInputError, InvalidModelError, some
-from lstm_lower.tensorflow.files import messages, values
-from lstm_lower.tensorflow.files.bundle import Checkpoint
 from lstm_lower.tensorflow.files.functions import OpTable, function_graph
 from lstm_lower.tensorflow.files.variables import OBJECT_GRAPH, check_fits, object_graph
 from lstm_lower.tensorflow.sources import Source, Variable, unique

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from lstm_lower.tensorflow.files import values
+from lstm_lower.checkpoints import values
+from lstm_lower.checkpoints.values import is_foreign
 from lstm_lower.tensorflow.files.pipelines import brings_data, is_placeholder, is_source
-from lstm_lower.tensorflow.files.values import is_foreign
 from lstm_lower.tensorflow.files.views import View, data_inputs
 
 # Ops that write to variables.

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from lstm_lower import dims
+from lstm_lower.checkpoints import messages, values
+from lstm_lower.checkpoints.bundle import Checkpoint, box_shape
 from lstm_lower.errors import InvalidInputError, InvalidModelError, some
-from lstm_lower.tensorflow.files import messages, values
-from lstm_lower.tensorflow.files.bundle import Checkpoint, box_shape
 from lstm_lower.tensorflow.sources import Shape, Variable
 
 VARIABLES = ("Variable", "VariableV2", "AutoReloadVariable", "VarHandleOp")

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from lstm_lower.checkpoints import values
 from lstm_lower.errors import InvalidModelError
-from lstm_lower.tensorflow.files import values
 from lstm_lower.tensorflow.files.functions import OpTable
 from lstm_lower.tensorflow.files.variables import VARIABLES
 from lstm_lower.tensorflow.sources import Shape, Variable

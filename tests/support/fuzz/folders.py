@@ -16,9 +16,9 @@ import numpy as np
 from google.protobuf import text_format
 
 import lstm_lower as ll
+from lstm_lower.checkpoints import messages, table
+from lstm_lower.checkpoints.checksums import crc32c, masked
 from lstm_lower.records.content_kinds import Kind, content_of
-from lstm_lower.tensorflow.files import messages, table
-from lstm_lower.tensorflow.files.checksums import crc32c, masked
 from tests.support.fuzz.damage import ROOT, damage_json, damage_message, damaged_bytes
 from tests.support.fuzz.entrances import Entrance, Incoming, invoke
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import lstm_lower as ll
+from lstm_lower.checkpoints.messages import AttrValue, FunctionDef, GraphDef
 from lstm_lower.tensorflow.files.functions import OpTable, flat_body, function_graph
-from lstm_lower.tensorflow.files.messages import AttrValue, FunctionDef, GraphDef
 from lstm_lower.tensorflow.files.opening import read_file
 from lstm_lower.tensorflow.opening import open_source
 

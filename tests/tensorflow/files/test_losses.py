@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from lstm_lower.tensorflow.files import messages, steps
+from lstm_lower.checkpoints import messages
+from lstm_lower.tensorflow.files import steps
 from lstm_lower.tensorflow.files.functions import OpTable
 from lstm_lower.tensorflow.files.views import View
 

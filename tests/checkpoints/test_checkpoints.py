@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lstm_lower as ll
-from lstm_lower.tensorflow.files import checksums
-from lstm_lower.tensorflow.files.bundle import Checkpoint, find_checkpoint, open_checkpoint, slice_key
+from lstm_lower.checkpoints import checksums
+from lstm_lower.checkpoints.bundle import Checkpoint, find_checkpoint, open_checkpoint, slice_key
 from tests.support.examples import tried
 
-FILES = Path(__file__).parents[2] / "data" / "tensorflow_files"
+FILES = Path(__file__).parents[1] / "data" / "tensorflow_files"
 BUNDLE, TABLES = FILES / "bundle" / "model.ckpt", FILES / "tables" / "model.ckpt"
 
 with np.load(FILES / "values.npz", allow_pickle=True) as data:

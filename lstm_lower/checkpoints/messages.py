@@ -42,7 +42,7 @@ TrackableObjectGraph: Any = trackable_object_graph_pb2.TrackableObjectGraph
 DataType: Any = types_pb2.DataType
 VariableDef: Any = variable_pb2.VariableDef
 
-_PACKAGE = "lstm_lower.tensorflow.files"
+_PACKAGE = "lstm_lower.checkpoints"
 _TYPES = {
     "int32": descriptor_pb2.FieldDescriptorProto.TYPE_INT32,
     "int64": descriptor_pb2.FieldDescriptorProto.TYPE_INT64,
@@ -63,7 +63,7 @@ _FIELDS = {
         "last_preserved_timestamp": (4, "double"),
     },
     "Extent": {"start": (1, "int64"), "length": (2, "?int64")},
-    "Slice": {"extent": (1, "*Extent")},
+    "TensorSlice": {"extent": (1, "*Extent")},
     # The first entry of a tensor bundle's index, and the others.
     "BundleHeader": {"num_shards": (1, "int32"), "endianness": (2, "int32")},
     "BundleEntry": {
@@ -73,17 +73,17 @@ _FIELDS = {
         "offset": (4, "int64"),
         "size": (5, "int64"),
         "crc32c": (6, "fixed32"),
-        "slices": (7, "*Slice"),
+        "slices": (7, "*TensorSlice"),
     },
     # Checkpoints of the first kind.
     "SavedSliceMeta": {
         "name": (1, "string"),
         "shape": (2, "tensorboard.TensorShapeProto"),
         "type": (3, "int32"),
-        "slice": (4, "*Slice"),
+        "slice": (4, "*TensorSlice"),
     },
     "SavedTensorSliceMeta": {"tensor": (1, "*SavedSliceMeta")},
-    "SavedSlice": {"name": (1, "string"), "slice": (2, "Slice"), "data": (3, "tensorboard.TensorProto")},
+    "SavedSlice": {"name": (1, "string"), "slice": (2, "TensorSlice"), "data": (3, "tensorboard.TensorProto")},
     "SavedTensorSlices": {"meta": (1, "SavedTensorSliceMeta"), "data": (2, "SavedSlice")},
 }
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lstm_lower import budget
+from lstm_lower.checkpoints.checksums import crc32c, unmasked
 from lstm_lower.records.wire import DamageError, varint
-from lstm_lower.tensorflow.files.checksums import crc32c, unmasked
 
 _FOOTER = 48
 _MAGIC = 0xDB4775248B80FB57

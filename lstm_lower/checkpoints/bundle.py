@@ -20,12 +20,12 @@ from typing import Any, Literal
 import numpy as np
 
 from lstm_lower import budget
+from lstm_lower.checkpoints import messages, table, values
+from lstm_lower.checkpoints.checksums import crc32c, masked, unmasked
+from lstm_lower.checkpoints.table import Handle, Region
 from lstm_lower.errors import InvalidInputError, InvalidModelError, damage_told
 from lstm_lower.records.files import path_within, protect
 from lstm_lower.records.wire import DamageError, varint
-from lstm_lower.tensorflow.files import messages, table, values
-from lstm_lower.tensorflow.files.checksums import crc32c, masked, unmasked
-from lstm_lower.tensorflow.files.table import Handle, Region
 
 Array = values.Array
 

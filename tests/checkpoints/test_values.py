@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lstm_lower as ll
-from lstm_lower.tensorflow.files import values
-from lstm_lower.tensorflow.files.messages import DataType, NodeDef, TensorProto
+from lstm_lower.checkpoints import values
+from lstm_lower.checkpoints.messages import DataType, NodeDef, TensorProto
 
 FLOAT = DataType.Value("DT_FLOAT")
 

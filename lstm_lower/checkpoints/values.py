@@ -10,8 +10,8 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower import budget
+from lstm_lower.checkpoints.messages import DataType, attribute
 from lstm_lower.errors import InvalidModelError, UnsupportedOpError
-from lstm_lower.tensorflow.files.messages import DataType, attribute
 
 Array = np.ndarray[Any, Any]
 

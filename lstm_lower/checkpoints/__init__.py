@@ -1,0 +1,1 @@
+"""TensorFlow's messages and checkpoints, read and written without TensorFlow."""
