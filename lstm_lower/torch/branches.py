@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import functools
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +39,17 @@ def decided_axes(
     values = _inputs(program)
     for expression, said in _decisions(program):
         if _otherwise(expression) is None and not _is_check(expression, values, trials):
-            for name, value in zip(names, values, strict=True):
-                for axis in _about(value, expression):
-                    found.setdefault(name, {}).setdefault(axis, said)
+            for name, axes in axes_of(program, names, expression.free_symbols, said).items():
+                found[name] = axes | found.get(name, {})
     return found
+
+
+def axes_of(
+    program: torch.export.ExportedProgram, names: Sequence[str], symbols: Collection[Any], said: str
+) -> dict[str, dict[int, str]]:
+    """Input -> open axis whose size is made of open sizes -> what is said of these."""
+    axes = {name: list(_about(value, symbols)) for name, value in zip(names, _inputs(program), strict=True)}
+    return {name: dict.fromkeys(each, said) for name, each in axes.items() if each}
 
 
 def open_axes(program: torch.export.ExportedProgram) -> list[list[int]]:
@@ -146,11 +153,11 @@ def _is_raised(error: BaseException | None) -> bool:
     return any(isinstance(each, ast.Raise | ast.Assert) for each in around(Path(frame.f_code.co_filename), line))
 
 
-def _about(value: Any, expression: Any) -> Iterator[int]:
-    """The open axes of an input whose sizes stand in an expression."""
+def _about(value: Any, symbols: Collection[Any]) -> Iterator[int]:
+    """The open axes of an input whose sizes are made of open sizes."""
     for axis, size in enumerate(value.shape):
-        symbols: set[Any] = getattr(getattr(getattr(size, "node", None), "expr", None), "free_symbols", set())
-        if symbols & expression.free_symbols:
+        own: set[Any] = getattr(getattr(getattr(size, "node", None), "expr", None), "free_symbols", set())
+        if not own.isdisjoint(symbols):
             yield axis
 
 

@@ -32,10 +32,11 @@ from lstm_lower.runtime.kernels import lacking, only_processor
 from lstm_lower.runtime.session import Session
 from lstm_lower.torch import recurrent
 from lstm_lower.torch.aten.recurrent import unchecked_packs
+from lstm_lower.torch.aten.sizes import OpenSizeError
 from lstm_lower.torch.aten.translate import translate as translate_program
 from lstm_lower.torch.attention import dropout_in_attention
 from lstm_lower.torch.axes import BY_ITSELF, Axes, DynamicShapes, Requested, check_open, choices, requested
-from lstm_lower.torch.branches import decided_axes, open_axes
+from lstm_lower.torch.branches import axes_of, decided_axes, open_axes
 from lstm_lower.torch.causes import cause, first_line, lacks_formula, raised, unwritten, way_around
 from lstm_lower.torch.checks import values_unchecked
 from lstm_lower.torch.control_flow import any_length, batches_first
@@ -169,6 +170,13 @@ def settled(traced: Traced, tracing: Callable[..., Traced]) -> tuple[Traced, Exp
     while True:
         try:
             exported = write(traced)
+        except OpenSizeError as error:
+            found = axes_of(traced.program, traced.names, error.symbols, error.reason)
+            if not found:
+                raise
+            check_open(traced.wanted, found)
+            traced = tracing(closed=joined(traced.closed, found))
+            continue
         except UnsupportedOpError as error:
             # The exporter takes open sizes in fewer places than PyTorch does.
             fewer = _fewer_open(traced, error)

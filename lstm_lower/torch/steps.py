@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lstm_lower.torch import size_arithmetic
 from lstm_lower.torch.axes import BY_ITSELF, Axes
 from lstm_lower.torch.causes import is_users
 from lstm_lower.torch.interface import Step
@@ -24,6 +23,12 @@ from lstm_lower.torch.trials import RefusedError, Trials
 # Input and axis.
 Place = tuple[str, int]
 
+_TAKING_APART = {
+    torch.ops.aten.unbind.int,
+    torch.ops.aten.split.Tensor,
+    torch.ops.aten.split_with_sizes.default,
+    torch.ops.aten.chunk.default,
+}
 _LOOPS = (ast.For, ast.While, ast.comprehension)
 
 
@@ -87,10 +92,10 @@ class TracedSteps:
 
     def _reason(self, size: int, path: Path, line: int, code: str) -> str | None:
         loop = f"a loop in Python goes over {size} steps"
-        if path == Path(size_arithmetic.__file__):
+        if not is_users(path):
             # A function of PyTorch's has asked for a number on behalf of forward, which goes over what it returns.
             return loop if self._falls_apart(size) else None
-        if not path.is_file() or not is_users(path):
+        if not path.is_file():
             return None
         return loop if _is_loop(innermost(path, line)) else f"{path.name}:{line} takes it as a number: {code.strip()}"
 
@@ -98,8 +103,8 @@ class TracedSteps:
         """Whether something is taken apart into so many pieces."""
         nodes = list(self.program.graph.nodes)
         selected = sum(node.target is torch.ops.aten.select.int for node in nodes)
-        pieces = (node.meta.get("val") for node in nodes)
-        return selected >= size or any(isinstance(found, (list, tuple)) and len(found) == size for found in pieces)
+        pieces = (len(node.meta["val"]) for node in nodes if node.target in _TAKING_APART)
+        return selected >= size or size in pieces
 
     def _axes_of_symbols(self, environment: Any) -> dict[Any, Place]:
         """Symbol -> input and axis whose size it is."""

@@ -8,6 +8,7 @@ from typing import Any
 import onnx_ir as ir
 import torch
 
+from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr, detached
 from lstm_lower.passes.formulas.indices import from_front
@@ -380,10 +381,18 @@ def _rows(n: Call, table: Expr, indices: Expr, *, by_frequency: bool) -> Expr:
 @translates(aten.embedding_renorm.default, aten.embedding_renorm_.default)
 def _embedding_renorm(n: Call, *_: Any) -> Expr:
     # PyTorch changes the rows that are read, and updates what they became.
-    raise n.refuse("no max_norm of an embedding, got one", "scale the rows in forward instead")
+    raise UnsupportedOpError("embedding requires no max_norm, got one; scale the rows in forward instead")
 
 
-@translates(aten._embedding_bag.default, aten.embedding_bag.padding_idx)
+@translates(aten.embedding_bag.padding_idx)
+def _embedding_bag_counted(n: Call, table: Expr, *operands: Any) -> list[Expr | None]:
+    # Counted from the last row where it is below zero, which means none of the other overload.
+    *others, padding = operands
+    padding = table.size(0) + padding if padding is not None and padding < 0 else padding
+    return _embedding_bag(n, table, *others, padding)
+
+
+@translates(aten._embedding_bag.default)
 def _embedding_bag(
     n: Call,
     table: Expr,
@@ -394,13 +403,13 @@ def _embedding_bag(
     sparse: bool = False,
     factors: Expr | None = None,
     with_last: bool = False,
-    padding: int | None = None,
+    padding: Size | None = None,
 ) -> list[Expr | None]:
     """Sums, means (1) or maxima (2) of bags of rows [N, D] that begin at offsets [B]."""
     b, indices = n.b, from_front(indices)
     rows = _rows(n, table, indices, by_frequency=by_frequency)
     rows = rows if factors is None else rows * factors.unsqueeze(-1)
-    padding = None if padding is None or padding < 0 else padding
+    padding = None if padding == -1 else padding
     width = None if with_last else _equal_bags(n)
     if width is not None and padding is None and mode != 2:
         bags = n.reshape(rows, [*n.shape[:1], width, n.shape[1]])

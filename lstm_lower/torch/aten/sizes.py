@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,20 @@ from lstm_lower.graph.values import Dim
 
 INT, DOUBLE = ir.DataType.INT64, ir.DataType.DOUBLE
 Number = int | float | bool | Expr
+
+
+class OpenSizeError(UnsupportedOpError):
+    """A number is required where sizes are open.
+
+    Attributes:
+        symbols: the open sizes.
+        reason: what requires it.
+    """
+
+    def __init__(self, symbols: Collection[sympy.Symbol], reason: str) -> None:
+        super().__init__(f"{reason}; give examples of that size alone, and close the axis by dynamic_shapes")
+        self.symbols = symbols
+        self.reason = reason
 
 
 class Sizes:
@@ -116,9 +130,8 @@ class Sizes:
             return self._constant(known)
         rule = _FORMULAS.get(known.func)
         if rule is None:
-            raise UnsupportedOpError(
-                f"a size requires arithmetic that has a translation, got {known.func.__name__} in {known}; "
-                "compute it with +, -, *, //, %, min and max"
+            raise OpenSizeError(
+                known.free_symbols, f"a size requires +, -, *, //, %, min and max, got {known.func.__name__} in {known}"
             )
         return rule(self, *map(self.of, known.args))
 
@@ -153,7 +166,7 @@ def _read(x: Expr, axis: int) -> Expr:
     shape = x.shape
     if shape is not None and isinstance(shape[axis], int):
         return x.builder.root.constant(shape[axis], INT)
-    return x.sizes().take(axis)
+    return x.builder.op(std.Shape, x, start=axis, end=axis + 1).squeeze(0)
 
 
 def _folded(combine: Callable[[Expr, Expr], Expr]) -> Callable[..., Expr]:

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
+import sympy
 import torch
 from onnx_ir.tensor_adapters import TorchTensor, from_torch_dtype
 from torch.export.graph_signature import InputKind, OutputKind
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph.builder import Builder, Expr, Workspace
@@ -40,7 +41,8 @@ from lstm_lower.torch.aten import (  # noqa: F401
     spectra,
 )
 from lstm_lower.torch.aten.registry import TRANSLATIONS, Call, called, translation
-from lstm_lower.torch.aten.sizes import Sizes
+from lstm_lower.torch.aten.sizes import OpenSizeError, Sizes
+from lstm_lower.torch.aten.sizes import formula as size_formula
 
 OPSET = 18
 
@@ -187,7 +189,13 @@ class Translation:
         call = Call(self, node, b)
         kwargs = {key: value for key, value in kwargs.items() if key not in _OF_MEMORY}
         first = len(b.emitted)
-        result = formula(call, *args, **kwargs)
+        try:
+            result = formula(call, *args, **kwargs)
+        except TypeError as error:
+            # Attributes and counts of results are numbers, which an expression is not.
+            if symbols := _symbols(node):
+                raise OpenSizeError(symbols, f"{called(node)} requires it as a number") from error
+            raise
         result = self._typed(call, result)
         for made in b.emitted[first:]:
             _say_where(made, node)
@@ -247,6 +255,12 @@ def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
         warnings.simplefilter("ignore")
         simple: torch.export.ExportedProgram = program.run_decompositions(table)
     return simple
+
+
+def _symbols(node: torch.fx.Node) -> set[sympy.Symbol]:
+    """The open sizes that stand among the operands of a call, as numbers."""
+    values = [x.meta.get("val") if isinstance(x, torch.fx.Node) else x for x in tree_leaves((node.args, node.kwargs))]
+    return {symbol for x in values if isinstance(x, torch.SymInt) for symbol in size_formula(x).free_symbols}
 
 
 def _say_where(made: ir.Node, node: torch.fx.Node) -> None:
