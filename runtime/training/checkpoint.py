@@ -1,15 +1,18 @@
 """Checkpoints: safetensors files that are whole or not there.
 
 Whenever the process or the machine stops, the file of that name is complete: the new one or the one before. The one
-before also stays as `<name>.previous`.
+before also stays as `<name>.previous`. Among its notes is a hash of the file, by which a changed bit is told; those of
+former versions have none.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import os
 import platform
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -87,6 +90,15 @@ def _entry(options: ort.SessionOptions, name: str) -> str | None:
 
 FORMAT = "lstm_lower.checkpoint.1"
 
+_HASH = "sha256"
+# What stands in a hash's place when it is computed, and what stands before it: in JSON within JSON.
+_UNSEALED = b"0" * 64
+_BEFORE_HASH = rb"\"sha256\": \""
+# How notes with a hash end: whatever its name has become, a changed bit does not make them notes without one.
+_SEALED = re.compile(r'"(.{6})": "(.{64})"\}\Z', re.DOTALL)
+# How many bytes at the beginning of a safetensors file tell how long its header is.
+_LENGTH = 8
+
 Array = np.ndarray[Any, Any]
 
 
@@ -111,12 +123,13 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Array], notes: Mapp
     path = Path(path)
     try:
         # One entry only: safetensors writes several in an order of chance, and equal checkpoints shall be equal files.
-        metadata = {FORMAT: json.dumps(dict(notes))}
+        metadata = {FORMAT: json.dumps({**notes, _HASH: _UNSEALED.decode()})}
     except (TypeError, ValueError) as error:
         raise InvalidInputError(f"notes of a checkpoint require what JSON can hold, got others: {error}") from error
     path = path if files.is_special(path) else files.real_path(path)
     with files.atomic_path(path) as complete:
         _save(arrays, complete, metadata)
+        _seal(complete)
         if path.is_file():
             _link(path, previous_path(complete))
 
@@ -128,6 +141,40 @@ def _save(arrays: Mapping[str, Array], path: Path, metadata: dict[str, str]) -> 
         safetensors.numpy.save_file(contiguous, path, metadata)
     except safetensors.SafetensorError as error:
         raise OSError(f"{path}: {error}") from error
+
+
+def _seal(path: Path) -> None:
+    """Writes the hash of a file into it, in place of zeros."""
+    with path.open("r+b") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        file.seek(_place(path, _UNSEALED))
+        file.write(digest.encode())
+
+
+def _place(path: Path, digest: bytes) -> int:
+    """Where a hash stands in a file: last in the notes, which hold nothing else of ours behind such words."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(_LENGTH), "little")
+        return _LENGTH + file.read(length).rindex(_BEFORE_HASH + digest) + len(_BEFORE_HASH)
+
+
+def _check_hash(path: Path, name: str, digest: str) -> None:
+    """Compares a file with the hash that stands in it.
+
+    Raises:
+        InvalidInputError: it is another one.
+    """
+    with damage_told(lambda error: _damaged(path, error)):
+        place = _place(path, digest.encode())
+    content = hashlib.sha256()
+    with path.open("rb") as file:
+        content.update(file.read(place))
+        content.update(_UNSEALED)
+        file.seek(len(_UNSEALED), os.SEEK_CUR)
+        while part := file.read(1 << 20):
+            content.update(part)
+    if name != _HASH or content.hexdigest() != digest:
+        raise _damaged(path, "its hash is another one")
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -148,6 +195,9 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, Any]
         notes = json.loads(metadata[FORMAT])
     if not isinstance(notes, dict):
         raise _damaged(path, f"its notes are {type(notes).__name__}, not an object")
+    if (sealed := _SEALED.search(metadata[FORMAT])) is not None:
+        _check_hash(path, *sealed.groups())
+        del notes[_HASH]
     return arrays, notes
 
 

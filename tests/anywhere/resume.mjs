@@ -10,6 +10,14 @@ const resumed = await load(bundle);
 const notes = await resumed.resume(python);
 await resumed.save(node, notes);
 
+// A changed bit of it is told.
+const content = new Uint8Array(await readFile(python));
+const accepted = [];
+for (let bit = 0; bit < 8 * content.length; bit += 61) {
+  const flipped = content.map((byte, at) => (at === bit >> 3 ? byte ^ (1 << (bit & 7)) : byte));
+  await resumed.resume(flipped).then(() => accepted.push(bit), (error) => error.name === "InvalidInputError" || accepted.push(error.message));
+}
+
 // Ten steps at once, and with a rest in a checkpoint in the middle.
 const rows = (step) => Object.fromEntries(Object.entries(arrays).map(([name, { dtype, shape, data }]) => {
   const width = data.length / shape[0];
@@ -30,6 +38,7 @@ const onwards = await load(bundle);
 const history = await onwards.fit(arrays, { epochs: 3, batchSize, seed: 7, validation: arrays, checkpoint: run });
 console.log(JSON.stringify({
   notes,
+  accepted,
   steps: resumed.steps,
   rate: resumed.learningRate,
   halves: equal(await whole.state(), await other.state()),

@@ -169,6 +169,7 @@ def test_checkpoints_go_both_ways(tmp_path: Path) -> None:
 
     assert (told["steps"], told["rate"]) == (3, 0.5)
     assert told["notes"] == {"best": [0.1, 3], "worst": None, "name": "NaN"}
+    assert told["accepted"] == []
     assert told["halves"], "ten steps with a rest differ from ten at once"
     (before, notes), (after, kept) = (checkpoint.read(tmp_path / f"{by}.safetensors") for by in ("python", "node"))
     assert {name: array.tobytes() for name, array in before.items()} == {

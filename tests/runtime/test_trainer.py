@@ -293,6 +293,30 @@ def test_writing_may_stop_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert checkpoint.read(path)[1] == {"number": 3}
 
 
+def test_a_flipped_bit_of_a_checkpoint_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.safetensors"
+    trainer = ll.Trainer(quadratic(), optimizer="sgd")
+    trainer.save(path, {"sha256": "0" * 64})
+    content = path.read_bytes()
+    for bit in range(0, 8 * len(content), 7):
+        flipped = bytearray(content)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        with pytest.raises(InvalidInputError):
+            trainer.resume(path)
+    path.write_bytes(content)
+    assert trainer.resume(path) == {"sha256": "0" * 64}
+
+
+def test_checkpoints_of_former_versions_have_no_hash(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.safetensors"
+    notes = {"steps": 3, "learning_rate": 0.5, "notes": {"epoch": 1}}
+    trainer = ll.Trainer(quadratic(), optimizer="sgd")
+    safetensors.numpy.save_file(trainer.state_dict(), path, {checkpoint.FORMAT: json.dumps(notes)})
+    assert trainer.resume(path) == {"epoch": 1}
+    assert trainer.steps == 3
+
+
 def test_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.safetensors"
     trainer = ll.Trainer(quadratic(), optimizer="sgd")
