@@ -7,14 +7,14 @@ import difflib
 import gc
 import importlib.util
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
 
 from lstm_lower import telemetry
-from tests.support import forks, waiting
+from tests.support import forks, schema, waiting
 
 # Before any test imports onnxruntime: it and the processes that tests start report nothing then.
 telemetry.turn_off()
@@ -67,6 +67,13 @@ def pytest_collection_finish() -> None:
     """Does not look for garbage among what stays to the end."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _descriptions_fit_their_schema() -> Iterator[None]:
+    """Every bundle that a test writes has a description as docs/training.schema.json says."""
+    with schema.checked():
+        yield
 
 
 @pytest.fixture

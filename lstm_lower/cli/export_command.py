@@ -66,6 +66,10 @@ def export(
     external_data: Annotated[
         bool, typer.Option("--external-data", help="Keep weights in files of their own, <file>.<hash>.data.")
     ] = False,
+    class_names: Annotated[
+        str | None,
+        typer.Option("--class-names", metavar="NAMES", help="Names of the classes, separated by commas."),
+    ] = None,
     page: Annotated[
         bool,
         typer.Option(
@@ -116,6 +120,7 @@ def export(
             step = _trainer(step, trained, initial, {**options, "accumulate": accumulate})
         wanted: Any = names_of(files)
         forms: dict[str, Any] = {"opset": opset, "schedule": schedule, "target": target}
+        forms["class_names"] = None if class_names is None else names_of(class_names)
         export_training(step, bundle, files=wanted, **forms, external_data=external_data or None)
         if page:
             pages.write_page(folder, beside)

@@ -153,6 +153,7 @@ def _step(model: Any, given: Given) -> KerasStep:
     step = KerasStep(
         model, specs, traced, names, lambda: _traced_as_we_need(model), None if by_inputs else evaluated, slots, held,
         shown, one_batch=not own, indices=operands.indices(model), classes=taken.classes(),
+        optimizer=rule, loss=None if own else loss,
     )  # fmt: skip
     if measure is not None and given.what == "train" and given.training:
         other = optimizers.counterpart(model, given.optimizer, rule)

@@ -72,6 +72,8 @@ def step_of(model: Any, given: Given) -> KerasStep:
         one_batch=not own,
         indices=operands.indices(model),
         classes=taken.classes(),
+        optimizer=rule,
+        loss=None if own else loss,
     )
 
 

@@ -11,9 +11,11 @@ import onnx_ir as ir
 import tensorflow as tf
 
 from lstm_lower.graph.edit import remove_unread
+from lstm_lower.keras import recipes
 from lstm_lower.keras.evaluation import Evaluation
 from lstm_lower.keras.variables import VariableNames
 from lstm_lower.records import names as recorded_names
+from lstm_lower.records import recipe
 from lstm_lower.records import state as training_state
 from lstm_lower.records.state import Role, TrainingState
 from lstm_lower.replacement import replaced
@@ -43,6 +45,8 @@ class KerasStep:
         reference_slots: variables of the optimizer that this uses, in the order of `slots`.
         indices: each integer below may be one in an input.
         classes: each integer below may be one in a target.
+        optimizer: the optimizer, or `None`.
+        loss: as `model.compile` takes it.
     """
 
     model: Any
@@ -59,6 +63,8 @@ class KerasStep:
     reference_slots: Sequence[Any] = ()
     indices: int = 2
     classes: int = 2
+    optimizer: Any = None
+    loss: Any = None
 
     def exported(self, traced: Traced, opset: int) -> tuple[ir.Model, Any]:
         """A function of flat tensors as a model, whose variables have their names, and what TensorFlow made of it."""
@@ -117,6 +123,11 @@ class KerasStep:
             role: Role = "slot" if pair.role == "weight" and pair.variable in slots else pair.role
             pairs.append(dataclasses.replace(pair, role=role, gradient=self.gradients.get(pair.variable or "")))
         training_state.write(model, TrainingState(tuple(pairs), "loss", learning_rate))
+        updates = []
+        if self.optimizer is not None:
+            updated = [pair.input for pair in pairs if pair.role == "weight" and pair.output is not None]
+            updates.append(recipe.Updates(recipes.optimizer_choice(self.optimizer), None, updated))
+        recipe.add(model, updates=updates, loss=recipes.loss_choice(self.loss))
 
 
 def _drop_unread_state(model: ir.Model, results: Sequence[str]) -> None:

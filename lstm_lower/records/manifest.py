@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import onnx
 import onnx_ir as ir
 
 from lstm_lower.graph.values import declared_shape
-from lstm_lower.records import evaluation
+from lstm_lower.records import evaluation, recipe
 from lstm_lower.records import state as training_state
 from lstm_lower.records.files import is_data_of, path_within
 from lstm_lower.records.wire import places
@@ -39,14 +39,18 @@ class Making:
     Attributes:
         producer: the program and its version.
         onnxruntime: the version that has loaded the models.
+        tested: runtime -> its version, with which bundles of this producer are tested.
         target: what they were written for, or `None`.
         sample_axes: data input -> the axis along which samples lie.
+        class_names: of the classes that it predicts, or `None`.
     """
 
     producer: str
     onnxruntime: str
+    tested: Mapping[str, str]
     target: str | None
     sample_axes: Mapping[str, int]
+    class_names: Sequence[str] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,11 +117,14 @@ def describe(
         "digest": _UNSEALED,
         "producer": making.producer,
         "onnxruntime": making.onnxruntime,
+        "tested": dict(making.tested),
         "opset": next(iter(models.values())).graph.opset_imports[""],
         "target": making.target,
         "files": files,
         "hashes": {name: _hash(folder / name) for entry in files.values() for name in (entry["model"], *entry["data"])},
         "loss": state.loss,
+        **_recipe(step),
+        "class_names": making.class_names,
         "learning_rate": None
         if state.learning_rate is None
         else {**_tensor(inputs[state.learning_rate]), "value": rate},
@@ -139,6 +146,21 @@ def describe(
         ],
         "outputs": [_tensor(value) for value in step.graph.outputs if value.name not in apart],
         **{file: _part(models[file], set(pairs), totals) for file in ("eval", "predict") if file in models},
+    }
+
+
+def _recipe(step: ir.Model) -> dict[str, Any]:
+    """How the step was made, as far as it is known."""
+    held = recipe.parse(step.metadata_props)
+    updates = [
+        {**dataclasses.asdict(each.optimizer), "schedule": each.schedule and dataclasses.asdict(each.schedule),
+         "weights": list(each.weights)}
+        for each in held.updates
+    ]  # fmt: skip
+    return {
+        "loss_function": held.loss and dataclasses.asdict(held.loss),
+        "optimizer": updates or None,
+        "trainer": {"accumulate": 1, "clip_norm": None, "clip_value": None, "ema": None} | dict(held.limits),
     }
 
 

@@ -22,6 +22,7 @@ from lstm_lower.passes.differentiate import GradientPass
 from lstm_lower.passes.gradients.activity import Activity, learned, weights
 from lstm_lower.passes.gradients.fixed_constants import fixed_constants
 from lstm_lower.passes.training.losses import BY_NAME, Loss, Target, resolve, shape_of
+from lstm_lower.records import recipe
 from lstm_lower.records import state as training_state
 from lstm_lower.records.origin import Origin
 from lstm_lower.records.state import StatePair, TrainingState
@@ -128,6 +129,7 @@ class ObjectivePass(Pass):
             self._check_prediction(predictions)
             given = self._inputs(model, b, loss.targets(predictions[0]))
             result = loss(predictions[0], *given)
+            recipe.add(model, loss=recipe.choice_of(loss))
         else:
             places = self._places(len(predictions))
             for x in predictions[:places]:

@@ -18,6 +18,7 @@ from lstm_lower.passes.formulas.special_functions import sum_of_squares
 from lstm_lower.passes.training.optimizers import Optimizer, working_dtype
 from lstm_lower.passes.training.step import TrainingStep, needed, zeros_of
 from lstm_lower.passes.training.updates import Group, attach, groups_of
+from lstm_lower.records import recipe
 from lstm_lower.records import state as training_state
 
 # What the name of a running average of a weight ends in.
@@ -116,7 +117,14 @@ class TrainingOptionsPass(Pass):
         if gate is not None:
             gate.close()
         step.save()
+        recipe.add(model, limits={**recipe.parse(model.metadata_props).limits, **self._limits()})
         return ir.passes.PassResult(model, modified=True)
+
+    def _limits(self) -> dict[str, float]:
+        """The options that are no defaults."""
+        given = {"clip_norm": self.clip_norm, "clip_value": self.clip_value, "ema": self.ema}
+        steps = {"accumulate": self.accumulate} if self.accumulate > 1 else {}
+        return steps | {name: float(value) for name, value in given.items() if value is not None}
 
     def _check(self, step: TrainingStep) -> None:
         updated = [pair.input for pair in step.state.pairs if pair.role == "weight" and pair.output is not None]

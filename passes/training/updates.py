@@ -16,6 +16,7 @@ from lstm_lower.passes.training.optimizers import Optimizer, Slot, resolve, work
 from lstm_lower.passes.training.schedules import ChainedScheduler, MovesMomentum, Schedule
 from lstm_lower.passes.training.step import TrainingStep, zeros_of
 from lstm_lower.passes.training.torch_optimizers import HasMomentum
+from lstm_lower.records import recipe
 from lstm_lower.records.state import Array, StatePair
 
 DOUBLE = ir.DataType.DOUBLE
@@ -180,7 +181,13 @@ def attach(step: TrainingStep, groups: Sequence[Group]) -> dict[str, dict[str, s
             variable = f"{pair.variable}/{slot.name}" if pair.variable else None
             step.add_pair(value, new_slots[slot.name], "slot", variable=variable)
     rates.close()
+    recipe.add(step.model, updates=[_recorded(*each) for each in zip(groups, members, strict=True) if each[1]])
     return places
+
+
+def _recorded(group: Group, pairs: Sequence[StatePair]) -> recipe.Updates:
+    schedule = None if group.schedule is None else recipe.choice_of(group.schedule)
+    return recipe.Updates(recipe.choice_of(group.optimizer), schedule, [pair.input for pair in pairs])
 
 
 def attach_model(step: TrainingStep, update: UpdateModel) -> dict[str, str]:

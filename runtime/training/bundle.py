@@ -19,7 +19,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from lstm_lower import __version__, arguments
-from lstm_lower.errors import InvalidInputError, InvalidModelError, UnsupportedOpError, some
+from lstm_lower.errors import InvalidInputError, InvalidModelError, UnsupportedOpError, repeated, some
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Workspace
 from lstm_lower.graph.copies import copy_model
@@ -38,12 +38,14 @@ from lstm_lower.records.model_files import save
 from lstm_lower.records.state import TrainingState
 from lstm_lower.runtime.loadable import check_loadable
 from lstm_lower.runtime.training.data.layout import sample_axes
+from lstm_lower.runtime.training.page import NPM_VERSION
 from lstm_lower.runtime.training.trainer import Trainer
 from lstm_lower.runtime.values import shortest
 
 File = Literal["init", "train", "eval", "predict"]
 FILES: tuple[File, ...] = get_args(File)
 _PRODUCER = f"lstm-lower {__version__}"
+_TESTED = {"onnxruntime-node": NPM_VERSION, "onnxruntime-web": NPM_VERSION}
 # What a source without updates is, by whether it has gradients, and what makes a step of it.
 _WITHOUT_UPDATES = {
     True: ("one that ends at its gradients", "ll.Trainer(step, optimizer='sgd') adds them, --optimizer sgd too"),
@@ -68,6 +70,7 @@ def export_training(
     schedule: str = "auto",
     target: str | None = None,
     external_data: bool | None = None,
+    class_names: Sequence[str] | None = None,
 ) -> Path:
     """Writes a training step as plain ONNX files, and a description that any language can read.
 
@@ -83,6 +86,7 @@ def export_training(
         schedule: as for `lower`.
         target: as for `lower`; `webgpu-web` for WebGPU in a browser.
         external_data: keep weights in `<file>.<hash>.data`; `None` where protobuf's 2 GB would not hold them.
+        class_names: of the classes that the model predicts, in order, for whoever shows predictions.
 
     Returns:
         The folder.
@@ -94,6 +98,7 @@ def export_training(
         OSError: nothing can be written there.
     """
     wanted = _wanted(files)
+    named = None if class_names is None else _class_names(class_names)
     parts = _Parts.of(step_or_trainer)
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
@@ -127,7 +132,7 @@ def export_training(
     with atomic_files(folder, first=manifest.NAME, gone=former) as written:
         for file, model in lowered.items():
             save(model, written / manifest.file_name(file), external_data=external_data, check=check_loadable)
-        making = manifest.Making(_PRODUCER, ort.__version__, target, sample_axes(parts.data()))
+        making = manifest.Making(_PRODUCER, ort.__version__, _TESTED, target, sample_axes(parts.data()), named)
         manifest.write(manifest.describe(parts.step, parts.rate, lowered, written, making, totals), written)
     return folder
 
@@ -138,6 +143,13 @@ def _wanted(files: Sequence[File]) -> list[File]:
     if unknown or not given:
         raise InvalidInputError(f"files requires some of {FILES}, got {unknown[0] if unknown else 'none'!r}")
     return [file for file in FILES if file in given]
+
+
+def _class_names(given: Sequence[str]) -> list[str]:
+    named = arguments.names("class_names", given)
+    if not named or (twice := repeated(named)):
+        raise InvalidInputError(f"class_names requires different names, got {f'two {twice!r}' if named else 'none'}")
+    return named
 
 
 def _totals(evaluation: ir.Model) -> manifest.Totals:

@@ -14,8 +14,10 @@ _PACKAGE = ("index.js", "worker.js")
 _PAGE = ("index.html", "page.css", "page.js")
 BUNDLE = "bundle"
 
+# The version of onnxruntime-node and onnxruntime-web that tests train bundles with, which the page takes.
+NPM_VERSION = "1.30.0"
 # Where the page takes onnxruntime-web from, and by provider the files of it that it takes.
-ELSEWHERE = "https://cdn.jsdelivr.net/npm/onnxruntime-web@1.30.0/dist/"
+ELSEWHERE = f"https://cdn.jsdelivr.net/npm/onnxruntime-web@{NPM_VERSION}/dist/"
 _BESIDE = "onnxruntime-web"
 _WASM = "ort-wasm-simd-threaded"
 _RUNTIME = {
@@ -44,7 +46,7 @@ def files_of(onnxruntime_web: Path | None, *, webgpu: bool = False) -> dict[str,
         if not path.is_file():
             raise InvalidInputError(
                 f"the npm package onnxruntime-web requires {path.relative_to(onnxruntime_web)}, got {onnxruntime_web} "
-                "without it; npm install onnxruntime-web@1.30.0 makes node_modules/onnxruntime-web"
+                f"without it; npm install onnxruntime-web@{NPM_VERSION} makes node_modules/onnxruntime-web"
             )
     return files | held
 

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 import lstm_lower as ll
+from lstm_lower.records import recipe, state
 
 tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
@@ -164,6 +166,21 @@ def test_schedule_leaves_no_learning_rate_to_set() -> None:
     trainer = follow(OPTIMIZERS["exponential_decay"](), 1)
     with pytest.raises(ll.InvalidInputError, match="learning_rate requires a model with a learning-rate input"):
         trainer.learning_rate = 0.1
+
+
+def test_what_it_was_compiled_with_is_recorded() -> None:
+    model, *_ = linear()
+    rule = R.SGD(keras.optimizers.schedules.ExponentialDecay(0.5, 10, 0.25), momentum=0.75)
+    step = ir.from_proto(ll.from_keras(model, keras.losses.BinaryCrossentropy(label_smoothing=0.5), rule))
+    held = recipe.parse(step.metadata_props)
+    assert held.loss is not None
+    assert (held.loss.name, held.loss.options["label_smoothing"]) == ("BinaryCrossentropy", 0.5)
+    (updates,) = held.updates
+    assert (updates.optimizer.name, updates.optimizer.options["momentum"]) == ("SGD", 0.75)
+    assert updates.optimizer.options["learning_rate"]["config"]["decay_rate"] == 0.25
+    assert {*updates.weights} == {pair.input for pair in state.read(step).pairs if pair.role == "weight"}
+    several = recipe.parse(ir.from_proto(ll.from_keras(model, ["mse"], "adam")).metadata_props)
+    assert several.loss == recipe.Choice("mse", {})
 
 
 def test_learning_rate_of_a_function_is_refused() -> None:

@@ -15,8 +15,10 @@ import pytest
 
 import lstm_lower as ll
 from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerError
+from lstm_lower.passes.training import losses, optimizers, schedules, torch_optimizers, updates
 from lstm_lower.records import state
-from tests.support.bundles import batch, classifier, plain_loop
+from tests.support import schema
+from tests.support.bundles import batch, classifier, classifier_alone, plain_loop
 from tests.support.command_line import succeed
 from tests.support.training_models import quadratic
 
@@ -106,6 +108,78 @@ def test_hashes(tmp_path: Path) -> None:
     for name, entry in about["hashes"].items():
         content = (tmp_path / name).read_bytes()
         assert entry == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def test_how_a_step_was_made(tmp_path: Path) -> None:
+    """The optimizer, the loss and what a trainer adds, with their options."""
+    rate = torch_optimizers.AdamW(0.5, weight_decay=0.25)
+    step = ll.from_onnx(classifier_alone(), losses.CrossEntropy(weight=np.ones(3), label_smoothing=0.5))
+    groups = [updates.Group(rate, ["w"]), updates.Group(optimizers.SGD(0.25), schedule=schedules.StepLR(7, 0.5))]
+    trainer = ll.Trainer(step, optimizer=groups, clip_norm=2, accumulate=3)
+    ll.export_training(trainer, tmp_path, class_names=["cat", "dog", "owl"])
+    about = json.loads((tmp_path / "training.json").read_text())
+    assert about["loss_function"] == {
+        "name": "CrossEntropy",
+        "options": {
+            "reduction": "mean", "weight": [1.0, 1.0, 1.0], "ignore_index": -100, "label_smoothing": 0.5,
+            "target": "indices",
+        },
+    }  # fmt: skip
+    first, second = about["optimizer"]
+    assert (first["name"], first["options"]["weight_decay"], first["weights"]) == ("AdamW", 0.25, ["w"])
+    assert (second["name"], second["options"]["learning_rate"]) == ("SGD", 0.25)
+    assert (second["schedule"]["name"], second["weights"]) == ("StepLR", ["v", "scale", "shift"])
+    assert about["trainer"] == {"accumulate": 3, "clip_norm": 2.0, "clip_value": None, "ema": None}
+    assert about["class_names"] == ["cat", "dog", "owl"]
+
+    ll.export_training(classifier("sgd"), tmp_path, files="train")
+    about = json.loads((tmp_path / "training.json").read_text())
+    assert about["class_names"] is None
+    assert [entry["name"] for entry in about["optimizer"]] == ["SGD"]
+    for wrong in ([], ["a", "a"], [1]):
+        with pytest.raises(InvalidInputError, match="class_names"):
+            ll.export_training(classifier(), tmp_path, class_names=wrong)  # type: ignore[arg-type]
+
+
+def test_how_a_step_of_pytorch_was_made(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    module = torch.nn.Linear(4, 3)
+    schedule = torch.optim.lr_scheduler.StepLR(torch.optim.RMSprop(module.parameters(), 0.5, alpha=0.75), 3)
+    ll.export_training(ll.from_torch(module, torch.zeros(5, 4), torch.nn.HuberLoss(delta=2), schedule), tmp_path)
+    about = json.loads((tmp_path / "training.json").read_text())
+    assert about["loss_function"] == {"name": "Huber", "options": {"reduction": "mean", "delta": 2.0}}
+    (entry,) = about["optimizer"]
+    assert (entry["name"], entry["options"]["alpha"], entry["schedule"]["name"]) == ("RMSprop", 0.75, "StepLR")
+    assert entry["weights"] == ["weight", "bias"]
+
+
+def test_runtimes_that_are_named_are_those_of_the_tests(tmp_path: Path) -> None:
+    ll.export_training(classifier(), tmp_path)
+    about = json.loads((tmp_path / "training.json").read_text())
+    packages = json.loads((Path(__file__).parents[2] / "package.json").read_text())["devDependencies"]
+    assert about["tested"] == {name: packages[name] for name in ("onnxruntime-node", "onnxruntime-web")}
+
+
+def _changed(about: dict[str, object], change: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in {**about, **change}.items() if value != "gone"}
+
+
+def test_the_schema(tmp_path: Path) -> None:
+    """It is one, knows both versions, refuses what is none of them, and every key has a line in the documentation."""
+    ll.export_training(classifier(), tmp_path)
+    about = json.loads((tmp_path / "training.json").read_text())
+    check = schema.validator()
+    check.check_schema(check.schema)
+    since = dict.fromkeys(check.schema["then"]["required"], "gone")
+    assert check.is_valid(about)
+    assert check.is_valid(_changed(about, {**since, "version": 1}))
+    for change in [{"version": 3}, {"hashes": "gone"}, {"loss": 1}, {"more": 1}, {"state": [{}]}, {"optimizer": {}}]:
+        assert not check.is_valid(_changed(about, change)), change
+    text = (schema.PATH.parent / "bundle.md").read_text()
+    described = text[text.index("## training.json") : text.index("## Evaluating a step")]
+    keys = check.schema["properties"]
+    for each in (keys, keys["state"]["items"]["properties"], keys["trainer"]["properties"]):
+        assert [name for name in each if f"`{name}`" not in described] == []
 
 
 def test_another_bundle_takes_the_place_of_one(tmp_path: Path) -> None:

@@ -23,11 +23,16 @@ SHAPES = {"w": (6, 8), "v": (8, 3), **dict.fromkeys(("scale", "shift", "mean", "
 
 
 def classifier(optimizer: str | None = "adam") -> onnx.ModelProto:
+    return ll.from_onnx(classifier_alone(), "cross_entropy", optimizer)
+
+
+def classifier_alone() -> onnx.ModelProto:
+    """The model without a loss."""
     model = onnx.parser.parse_model(CLASSIFIER)
     random = np.random.default_rng(0)
     for name, shape in SHAPES.items():
         model.graph.initializer.append(onnx.numpy_helper.from_array(random.random(shape, np.float32) + 0.5, name))
-    return ll.from_onnx(model, "cross_entropy", optimizer)
+    return model
 
 
 def batch(number: int) -> dict[str, Any]:

@@ -55,21 +55,47 @@ export interface PartDescription {
   readonly of_all_batches: readonly string[];
 }
 
+/** What was chosen where the step was made, by name, with its arguments as JSON holds them. */
+export interface ChoiceDescription {
+  readonly name: string;
+  readonly options: Readonly<Record<string, unknown>>;
+}
+
+/** What updates some of the weights. */
+export interface OptimizerDescription extends ChoiceDescription {
+  readonly schedule: ChoiceDescription | null;
+  /** State inputs that it updates. */
+  readonly weights: readonly string[];
+}
+
+/** What was added to the step's own updates. */
+export interface TrainerDescription {
+  readonly accumulate: number;
+  readonly clip_norm: number | null;
+  readonly clip_value: number | null;
+  readonly ema: number | null;
+}
+
 export type ModelFile = "init" | "train" | "eval" | "predict";
 
 /** training.json, versions 1 and 2. */
 export interface Description {
   readonly format: "lstm-lower.bundle";
   readonly version: 1 | 2;
-  /** SHA-256 of training.json with zeros in its own place; version 2, as the next five. */
+  /** SHA-256 of training.json with zeros in its own place; version 2, as all that may be missing. */
   readonly digest?: string;
   readonly producer?: string;
   readonly onnxruntime?: string;
+  readonly tested?: Readonly<Record<string, string>>;
   readonly opset?: number;
   readonly target?: string | null;
   readonly hashes?: Readonly<Record<string, { readonly bytes: number; readonly sha256: string }>>;
   readonly files: Readonly<Partial<Record<ModelFile, { readonly model: string; readonly data: readonly string[] }>>>;
   readonly loss: string | null;
+  readonly loss_function?: ChoiceDescription | null;
+  readonly optimizer?: readonly OptimizerDescription[] | null;
+  readonly trainer?: TrainerDescription;
+  readonly class_names?: readonly string[] | null;
   readonly learning_rate: (InputDescription & { readonly value: number | null }) | null;
   readonly state: readonly StateDescription[];
   readonly data: readonly InputDescription[];
