@@ -7,6 +7,8 @@ from typing import Any
 
 import onnx_ir as ir
 import torch
+from torch import Tensor
+from torch.nn import functional
 
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
@@ -16,6 +18,7 @@ from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES
 from lstm_lower.passes.formulas.rows import add_rows
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.torch.aten.registry import Call, Size, translates
+from lstm_lower.torch.aten.tracing import traces
 
 aten = torch.ops.aten
 
@@ -245,6 +248,27 @@ def _batch_norm_functional(
     if training:
         return _trained_batch_norm(n, x, weight, bias, (mean, variance), momentum, eps)
     return [_evaluated_batch_norm(n, x, weight, bias, mean, variance, eps), None, None, mean, variance]
+
+
+@traces(functional.batch_norm)
+def _batch_norm_by_count(
+    input: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float | Tensor = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """Running averages of which each batch has a share that a tensor says; an operator of ATen has a number for it."""
+    if not isinstance(momentum, Tensor):
+        return NotImplemented
+    own = running_mean.clone(), running_var.clone()
+    out = functional.batch_norm(input, *own, weight, bias, training, 1.0, eps)
+    for running, value in zip((running_mean, running_var), own, strict=True):
+        running.lerp_(value, momentum)
+    return out
 
 
 @translates(aten._native_batch_norm_legit.no_stats)
