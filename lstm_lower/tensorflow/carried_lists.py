@@ -303,9 +303,10 @@ class CarriedLists:
 
     def _packed(self, element: Expr, parameter: Parameter, *, backwards: bool = False) -> Packed:
         """Elements of different shapes: the numbers of all are joined behind the loop."""
-        numbers = element.reshape(-1)
-        counts, shapes = (self._pushed(found, parameter) for found in (numbers.sizes().reshape(), element.sizes()))
-        joined = Later(lambda: Rows(self.behind.joined(numbers.value, backwards=backwards)))
+        b, numbers = element.builder, element.value
+        counts, shapes = (self._pushed(b.op(kind, element), parameter) for kind in (std.Size, std.Shape))
+        few = not self.variation.grows(numbers) and b.facts.elements(numbers, 2) * element.dtype.itemsize < 512
+        joined = Later(lambda: Rows(self.behind.joined(numbers, backwards=backwards, few=few)))
         return Packed(joined, counts, shapes, self._known(element.shape))
 
     def _known(self, shape: Sequence[Any] | None) -> tuple[Any, ...] | None:

@@ -225,7 +225,7 @@ class ForwardSteps(StepValues):
         b, inner = self.b, self.inside()
         made = inner.wrap(value)
         shape = made.sizes()
-        flat = self.joined(made.reshape(-1).value)
+        flat = self.joined(value)
         shapes: Expr | Pieces
         if made.shape is None:
             # A Loop without a step makes a vector of what it knows no rank of.

@@ -211,6 +211,29 @@ def pieces(x: Any, size: Callable[[Any], Any], step: int = 1) -> Any:
     )[1]
 
 
+@pytest.mark.parametrize(("width", "grows", "many"), [(2, False, False), (64, False, True), (2, True, True)])
+def test_few_numbers_of_a_step_are_joined_at_once_and_many_behind_the_loop(width: int, grows: bool, many: bool) -> None:
+    """Rows of few numbers and of many, and a tensor that grows; from the last place to the first."""
+
+    def step(i: Any, state: Any, made: Any) -> Any:
+        state = tf.concat([state, x[i : i + 1]], 0) if grows else state
+        return i - 1, state, made.write(i, tf.sin(state if grows else x[: 1 + i % 3]))
+
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [None, width], "x")
+        n = tf.shape(x)[0]
+        pieces = tf.TensorArray(tf.float32, n, element_shape=[None, width], infer_shape=False)
+        shapes = [tf.TensorShape([]), tf.TensorShape([None, width]), tf.TensorShape(None)]
+        y = tf.while_loop(lambda i, *_: i >= 0, step, [n - 1, x[:1], pieces], shapes)[2].concat(name="y")
+        given = np.linspace(-1, 1, 6 * width, dtype=np.float32).reshape(6, width)
+        with v1.Session() as session:
+            expected = session.run(y, {x: given})
+    model = ll.lower(ll.from_tensorflow(graph.as_graph_def(), ["x:0"], [y.name]))
+    (loop,) = [node for node in model.graph.node if node.op_type == "Loop"]
+    assert ("SequenceInsert" in {node.op_type for node in loop.attribute[0].g.node}) == many
+    np.testing.assert_allclose(*ll.Session(model).run({"x:0": given}).values(), expected, rtol=1e-5)
+
+
 @pytest.mark.usefixtures("control_flow")
 def test_gathered_backwards_where_nobody_knows_that_they_are_alike() -> None:
     def build(x: Any) -> Any:

@@ -1,8 +1,8 @@
 """What the steps of a loop have made, known behind it.
 
 A value that has one shape in all steps becomes a scan output where somebody asks for it. What differs in shape from
-step to step, as a tensor that grows, has no such form: its elements are appended to a sequence that the loop carries,
-one piece a step, and behind the loop all pieces are joined into one vector.
+step to step, as a tensor that grows, has no such form: all steps' elements are joined into one vector. The loop carries
+that vector where few are added in each step, else a sequence of pieces, which are joined behind the loop.
 """
 
 from __future__ import annotations
@@ -89,18 +89,29 @@ class StepValues:
         zero = Builder.before(op.node, b.space).constant(0)
         return b.wrap(self._carry(zero.value, number, (self.inside().wrap(number) + 1).value))
 
-    def joined(self, piece: ir.Value, *, backwards: bool = False) -> Expr:
-        """A vector of all steps' pieces, which stands right behind the Loop; `backwards` with the last one in front."""
-        node, b, dtype = self.op.node, self.b, self.b.facts.dtype(piece)
-        assert node.graph is not None
-        assert dtype is not None
+    def joined(self, value: ir.Value, *, backwards: bool = False, few: bool = False) -> Expr:
+        """A vector of all steps' elements, right behind the Loop.
+
+        Args:
+            value: a value of the body, of any shape.
+            backwards: whether the last step's elements stand in front.
+            few: whether a step makes few. In every step onnxruntime copies the entries of a sequence, each of which
+                takes as long as 512 bytes of a vector.
+        """
+        node, b, inner = self.op.node, self.b, self.inside()
+        piece = inner.wrap(value).reshape(-1)
+        nothing = Builder.before(node, b.space).fill(0, [0], piece.dtype)
+        type_ = ir.TensorType(piece.dtype)
+        if few:
+            vector = inner.wrap(b.space.value(self.scope, type_, (None,)))
+            update = inner.concat([piece, vector] if backwards else [vector, piece], 0)
+            return b.wrap(self._carry(nothing.value, vector.value, update.value))
         # onnxruntime joins no sequence that is empty.
-        front = Builder.before(node, b.space)
-        initial = front.op(std.SequenceConstruct, front.fill(0, [0], dtype))
-        sequence = b.space.value(self.scope, ir.SequenceType(ir.TensorType(dtype)), None)
-        inner = self.inside()
-        updated = inner.op(std.SequenceInsert, sequence, piece, *([inner.constant(0)] if backwards else []))
+        initial = nothing.builder.op(std.SequenceConstruct, nothing)
+        sequence = b.space.value(self.scope, ir.SequenceType(type_), None)
+        updated = inner.op(std.SequenceInsert, sequence, piece.value, *([inner.constant(0)] if backwards else []))
         final = self._carry(initial.value, sequence, updated)
+        assert node.graph is not None
         behind = Builder(b.space, node.graph, after=node, scope=self.scope)
         return b.wrap(behind.set_shape(behind.op(std.ConcatFromSequence, final, axis=0), [None]))
 

@@ -17,12 +17,13 @@ from lstm_lower.graph.values import Entry, Open
 
 
 class Level(enum.IntEnum):
-    """What a shape depends on: nothing in the body, sizes of states, numbers made of these, or more than that."""
+    """What a shape depends on: nothing in the body, states, numbers made of their sizes, more, or states that grow."""
 
     FIXED = 0
     FOLLOWS = 1
     CHANGED = 2
     VARIES = 3
+    GROWS = 4
 
 
 # The operands that decide on the shape of a result by what they hold.
@@ -84,7 +85,12 @@ class Variation:
     def of(self, value: ir.Value) -> bool:
         """Whether a value's shape is seen to change."""
         self._settle()
-        return self._shape(value) is Level.VARIES
+        return self._shape(value) >= Level.VARIES
+
+    def grows(self, value: ir.Value) -> bool:
+        """Whether a value's shape is seen to change with that of a state."""
+        self._settle()
+        return self._shape(value) is Level.GROWS
 
     def steady(self, value: ir.Value) -> bool:
         """Whether the numbers in a value are the same in every iteration."""
@@ -130,7 +136,9 @@ class Variation:
                 return Level.FIXED
             if value in self._inner:
                 return self._most(self._shape(x) for x in self._inner[value] if x is not None)
-            return Level.VARIES if value in self._varying or value not in self._updates else Level.FOLLOWS
+            if value in self._varying:
+                return Level.GROWS
+            return Level.FOLLOWS if value in self._updates else Level.VARIES
         view = self._facts.maker(value)
         match view:
             case std.NonZero() | std.Unique():
