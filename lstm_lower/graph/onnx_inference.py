@@ -46,7 +46,7 @@ def inferred(node: ir.Node, facts: std.Knowledge) -> Inferred:
         if array is not None and array.size <= _LARGEST and array.dtype.kind not in "OSU":
             data[name] = onnx.numpy_helper.from_array(array, name)
     proto.output.extend([f"out_{index}" for index in range(len(node.outputs))])
-    answers = _asked(proto, types, data, facts.opset)
+    answers = _asked(proto, types, data, facts.opset) or _asked_as_float32(proto, types, data, facts.opset)
     if identities and answers:
         tried = {name: _FIRST_TRIED + _BETWEEN * place for place, name in enumerate(identities)}
         again = _asked(proto, {name: _with_sizes(type_, tried) for name, type_ in types.items()}, data, facts.opset)
@@ -75,6 +75,29 @@ def _asked(
         return onnx.shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=opsets)
     except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
         return {}
+
+
+def _asked_as_float32(
+    proto: onnx.NodeProto, types: dict[str, onnx.TypeProto], data: dict[str, onnx.TensorProto], opset: int
+) -> dict[str, onnx.TypeProto]:
+    """Results in bfloat16 of an operator that by its schema has none: it is computed in float32."""
+    narrow, wide = onnx.TensorProto.BFLOAT16, onnx.TensorProto.FLOAT
+    if not any(_is_of(type_, narrow) for type_ in types.values()):
+        return {}
+    answers = _asked(proto, {name: _in_place_of(narrow, wide, type_) for name, type_ in types.items()}, data, opset)
+    return {name: _in_place_of(wide, narrow, type_) for name, type_ in answers.items()}
+
+
+def _is_of(type_: onnx.TypeProto, dtype: int) -> bool:
+    return type_.HasField("tensor_type") and type_.tensor_type.elem_type == dtype
+
+
+def _in_place_of(old: int, new: int, type_: onnx.TypeProto) -> onnx.TypeProto:
+    copy = onnx.TypeProto()
+    copy.CopyFrom(type_)
+    if _is_of(copy, old):
+        copy.tensor_type.elem_type = new
+    return copy
 
 
 def _with_sizes(type_: onnx.TypeProto, tried: dict[str, int]) -> onnx.TypeProto:
