@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from lstm_lower.torch.aten.masks import by_places
 from lstm_lower.torch.front_indices import CLASSES
 from lstm_lower.torch.functions import broadcast, stopped
 
@@ -28,60 +28,7 @@ def _wide_indices(value: Any) -> Any:
 
 def exported_index(input: Tensor, index: Any) -> Any:  # noqa: A002
     """An index of a tensor that the exporter takes; the same object where it takes the one given."""
-    return _wide_indices(_by_places(input, index))
-
-
-def _by_places(input: Tensor, index: Any) -> Any:  # noqa: A002
-    """An index of a tensor in which masks in lists, and masks beside index tensors, are the places of what they hold.
-
-    PyTorch's trace knows no size for a mask beside other indices, and the exporter writes lists of numbers.
-    """
-    # A list is one index, but for one of more than numbers.
-    is_tuple = isinstance(index, tuple) or (isinstance(index, list) and not all(isinstance(x, int) for x in index))
-    parts = tuple(index) if is_tuple else (index,)
-    several = sum(isinstance(part, (list, Tensor)) for part in parts) > 1
-    found: list[Any] = []
-    counts: list[Any] = []
-    axis = 0
-    for number, part in enumerate(parts):
-        if _is_mask(part):
-            found += [places.tolist() for places in np.nonzero(part)]
-            _check_sizes(input, axis, np.shape(part))
-        elif several and isinstance(part, Tensor) and part.dtype == torch.bool and part.dim():
-            found += part.nonzero(as_tuple=True)
-            counts.append(found[-1].shape[0])
-            _check_sizes(input, axis, part.shape)
-        else:
-            found.append(part)
-        axis = input.dim() - sum(map(_axes, parts[number + 1 :])) if part is Ellipsis else axis + _axes(part)
-    if all(part is own for part, own in zip(found, parts, strict=False)):
-        return index
-    # What is indexed together is as long, or one element.
-    lengths = [*counts, *(x.shape[-1] for x in parts if isinstance(x, Tensor) and x.dtype != torch.bool and x.dim())]
-    lengths += [len(part) for part in found if isinstance(part, list)]
-    for count in counts:
-        for length in lengths:
-            if length is not count and not (isinstance(length, int) and length == 1):
-                torch._check(count == length)  # type: ignore[no-untyped-call]
-    return tuple(found)
-
-
-def _check_sizes(input: Tensor, axis: int, sizes: Sequence[Any]) -> None:  # noqa: A002
-    for number, size in enumerate(sizes):
-        torch._check(input.shape[axis + number] == size)  # type: ignore[no-untyped-call]
-
-
-def _axes(part: Any) -> int:
-    """How many axes an index takes."""
-    if part is None or isinstance(part, bool):
-        return 0
-    if isinstance(part, Tensor) and part.dtype in (torch.bool, torch.uint8):
-        return part.dim()
-    return np.ndim(part) if _is_mask(part) else 1
-
-
-def _is_mask(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(x, bool) or _is_mask(x) for x in value)
+    return _wide_indices(by_places(input, index))
 
 
 def _set(target: Tensor, index: Any, value: Any) -> Any:

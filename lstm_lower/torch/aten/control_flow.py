@@ -16,6 +16,16 @@ aten = torch.ops.aten
 higher_order = torch.ops.higher_order
 Graph = torch.fx.GraphModule
 
+# Checks, which are taken to hold.
+CHECKS = {
+    aten._assert_async.msg,
+    aten._assert_scalar.default,
+    aten._assert_tensor_metadata.default,
+    aten.sym_constrain_range.default,
+    aten.sym_constrain_range_for_size.default,
+    torch._check,
+}
+
 
 @translates(higher_order.cond)
 def _cond(n: Call, condition: Any, then: Graph, otherwise: Graph, operands: Sequence[Any] = ()) -> Sequence[Expr]:
@@ -98,12 +108,6 @@ def _with_autocast(n: Call, device: Any, dtype: Any, enabled: Any, cached: Any, 
 @translates(aten.detach.default, aten.lift_fresh_copy.default)
 def _stopped(n: Call, x: Expr) -> Expr:
     return detached(x)
-
-
-@translates(aten._assert_async.msg, aten._assert_scalar.default, aten._assert_tensor_metadata.default)
-@translates(aten.sym_constrain_range_for_size.default, aten.sym_constrain_range.default, torch._check)
-def _checked(n: Call, *_: Any, **__: Any) -> None:
-    """A check, which is taken to hold."""
 
 
 @translates(aten._local_scalar_dense.default, aten.item.default)

@@ -144,10 +144,9 @@ def _lengths_of(batch_sizes: Tensor) -> Tensor:
     return lengths
 
 
-@traces(Tensor.__getitem__)
-def _item(x: Tensor, index: Any) -> Any:
-    """The first of the batch sizes is the number of sequences, of which layers make their first states."""
-    return _LENGTHS[x].shape[0] if isinstance(index, int) and index == 0 and x in _LENGTHS else NotImplemented
+def sequences_of(batch_sizes: Tensor) -> Any:
+    """The number of sequences of a packed one, of which layers make their first states; `None` of another tensor."""
+    return _LENGTHS[batch_sizes].shape[0] if batch_sizes in _LENGTHS else None
 
 
 def _traced(kind: str) -> Callable[..., Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import warnings
 from collections.abc import Mapping, Sequence
@@ -31,6 +32,7 @@ from lstm_lower.torch.aten import (  # noqa: F401
     layers,
     linear_algebra,
     losses,
+    masks,
     opaque,
     pooling,
     quantization,
@@ -40,6 +42,7 @@ from lstm_lower.torch.aten import (  # noqa: F401
     special,
     spectra,
 )
+from lstm_lower.torch.aten.control_flow import CHECKS
 from lstm_lower.torch.aten.registry import TRANSLATIONS, Call, called, translation
 from lstm_lower.torch.aten.sizes import OpenSizeError, Sizes
 from lstm_lower.torch.aten.sizes import formula as size_formula
@@ -163,8 +166,8 @@ class Translation:
                 case "output":
                     returned = node.args[0]
                     returned = returned if isinstance(returned, (tuple, list)) else [returned]
-                    return [values[x] if isinstance(x, torch.fx.Node) else x for x in returned]
-                case _:
+                    return [self._operand(x, values) if isinstance(x, torch.fx.Node) else x for x in returned]
+                case _ if node.target not in CHECKS and not _is_formula(node):
                     values[node] = self._call(node, values, b)
         return []
 
@@ -172,13 +175,14 @@ class Translation:
         held: Any = operator.attrgetter(str(node.target))(module)
         return self.stored(f"{node.target}", held) if isinstance(held, torch.Tensor) else held
 
+    def _operand(self, node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
+        return self.sizes.number(node.meta["val"]) if _is_formula(node) else values[node]
+
     def _call(self, node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], b: Builder) -> Any:
-        args, kwargs = tree_map_only(torch.fx.Node, values.__getitem__, (list(node.args), dict(node.kwargs)))
+        operand = functools.partial(self._operand, values=values)
+        args, kwargs = tree_map_only(torch.fx.Node, operand, (list(node.args), dict(node.kwargs)))
         if node.target is operator.getitem:
             return args[0][args[1]]
-        is_number = isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool))
-        if is_number and not node.meta.get("unbacked_bindings"):
-            return self.sizes.number(node.meta["val"])
         args, kwargs = tree_map_only((torch.SymInt, torch.SymFloat, torch.SymBool), self.sizes.number, (args, kwargs))
         formula = translation(node.target, args)
         if formula is None:
@@ -200,7 +204,7 @@ class Translation:
         for made in b.emitted[first:]:
             _say_where(made, node)
         self.sizes.bind_results(node, result)
-        return self.sizes.number(node.meta["val"]) if is_number else result
+        return self.sizes.number(node.meta["val"]) if _is_number(node) else result
 
     def _typed(self, call: Call, result: Any) -> Any:
         """Results with the dtypes and shapes that the trace states."""
@@ -261,6 +265,15 @@ def _symbols(node: torch.fx.Node) -> set[sympy.Symbol]:
     """The open sizes that stand among the operands of a call, as numbers."""
     values = [x.meta.get("val") if isinstance(x, torch.fx.Node) else x for x in tree_leaves((node.args, node.kwargs))]
     return {symbol for x in values if isinstance(x, torch.SymInt) for symbol in size_formula(x).free_symbols}
+
+
+def _is_formula(node: torch.fx.Node) -> bool:
+    """Whether a call makes a number of others, which is written where it is read."""
+    return node.op == "call_function" and _is_number(node) and not node.meta.get("unbacked_bindings")
+
+
+def _is_number(node: torch.fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
 def _say_where(made: ir.Node, node: torch.fx.Node) -> None:
