@@ -26,7 +26,7 @@ from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.randomness import draws
-from lstm_lower.torch.random_numbers import WHOLE
+from lstm_lower.torch.aten.random import WHOLE
 
 FLOAT, INT64 = ir.DataType.FLOAT, ir.DataType.INT64
 

@@ -157,9 +157,6 @@ class Interception(TorchFunctionMode):
         self._handlers[Tensor.data.__set__] = self._set  # type: ignore[attr-defined]
         for kind in () if ATEN else ("lstm", "gru", "rnn_tanh", "rnn_relu"):
             self._handlers[getattr(variants, kind)] = self._layer(kind)
-        if ATEN:
-            self._handlers |= {each: HANDLERS[each] for each in (torch.squeeze, Tensor.squeeze, torch.where)}
-            self._handlers |= RANDOM | TRACED
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None

@@ -21,6 +21,8 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from lstm_lower.torch import export, given_draws, random_numbers, sizes  # noqa: E402
+from lstm_lower.torch.aten import attention  # noqa: E402
+from lstm_lower.torch.aten.tracing import TRACED  # noqa: E402
 
 ROWS = 4000
 
@@ -233,8 +235,8 @@ def test_the_same_draws_give_the_same_results_and_gradients(names: list[str], mo
     made = given_draws.given(written)
     assert made is not None
     assert made[1]
-    step = ll.from_onnx(ir.to_proto(made[0]), "loss", what="gradients")
     own = {name: value.detach().numpy() for name, value in module.named_parameters()}
+    step = ll.from_onnx(ir.to_proto(made[0]), "loss", what="gradients", trainable=own.__contains__)
     feeds = {"x": x.numpy(), given_draws.PLAN: np.array(given_draws.BY_PLACE)}
     found = ll.Session(ll.lower(step)).run(
         {each.name: own.get(each.name, feeds.get(each.name)) for each in step.graph.input}
@@ -298,7 +300,9 @@ def test_faults_of_drawing_are_found(function: Any, replaced: Any, fault: Any, m
     torch.manual_seed(0)
     if replaced is None:
         monkeypatch.setattr(export, "dropout_in_attention", contextlib.nullcontext)
+        monkeypatch.setattr(attention, "dropped", lambda x, _: x)
     else:
+        monkeypatch.setitem(TRACED, replaced, fault)
         monkeypatch.setitem(random_numbers.RANDOM, replaced, fault)
     with pytest.raises(
         UnsupportedOpError, match=r"with an error of .*, where both draw the same random numbers; export"

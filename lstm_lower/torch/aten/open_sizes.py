@@ -21,6 +21,24 @@ def _is_open(*sizes: Any) -> bool:
     return any(isinstance(size, torch.SymInt) for size in sizes)
 
 
+@traces(torch.squeeze, Tensor.squeeze)
+def _squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Any:
+    """Without axes of one element: an open one of which the example has one element is dropped, too, as in PyTorch."""
+    named = range(input.dim()) if dim is None else [dim] if isinstance(dim, int) else dim
+    axes = {axis % max(1, input.dim()) for axis in named} if input.dim() else set()
+    single = [axis for axis in sorted(axes, reverse=True) if _is_one(input.shape[axis])]
+    if not _is_open(*(input.shape[axis] for axis in single)):
+        return NotImplemented
+    return functools.reduce(lambda x, axis: x.squeeze(axis), single, input)
+
+
+def _is_one(size: Any) -> bool:
+    """Whether an axis has one element, an open one in the example."""
+    if isinstance(size, torch.SymInt) and size.node.has_hint() and size.node.hint == 1:
+        size.node.guard_int(__file__, 0)
+    return bool(size == 1)
+
+
 # Numbers and windows.
 
 

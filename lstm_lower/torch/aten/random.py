@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import onnx_ir as ir
@@ -192,21 +192,25 @@ def _log_normal(n: Call, x: Expr, mean: float = 1, deviation: float = 2, **_: An
 
 
 _FED = "draw the numbers outside of forward, and hand them to it as an input"
-_REFUSED: dict[Any, str] = {
-    aten._sample_dirichlet.default: "Kumaraswamy of torch.distributions is much like Beta, and the softmax of normal "
-    "numbers like Dirichlet",
-    aten._standard_gamma.default: "LogNormal and Weibull of torch.distributions are much like Gamma",
-    aten.binomial.default: _FED,
-    aten.poisson.default: _FED,
+_REFUSED: dict[Any, tuple[str, str]] = {
+    aten._sample_dirichlet.default: (
+        "Dirichlet or Beta",
+        "Kumaraswamy of torch.distributions is much like Beta, and the softmax of normal numbers like Dirichlet",
+    ),
+    aten._standard_gamma.default: ("Gamma", "LogNormal and Weibull of torch.distributions are much like Gamma"),
+    aten.binomial.default: ("binomial", _FED),
+    aten.poisson.default: ("poisson", _FED),
 }
 
 
-def _refusing(way: str) -> Callable[..., Sequence[Expr]]:
-    def refused(n: Call, *_: Any, **__: Any) -> Sequence[Expr]:
-        raise n.refuse("a formula of uniform or normal numbers, which are what ONNX draws, got none", way)
+def _refusing(name: str, way: str) -> Callable[..., Expr]:
+    def refused(n: Call, *_: Any, **__: Any) -> Expr:
+        raise UnsupportedOpError(
+            f"{name} requires a formula of uniform or normal numbers, which are what ONNX draws, got none; {way}"
+        )
 
     return refused
 
 
-for _overload, _way in _REFUSED.items():
-    translates(_overload)(_refusing(_way))
+for _overload, _said in _REFUSED.items():
+    translates(_overload)(_refusing(*_said))
