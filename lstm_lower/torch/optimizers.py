@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from lstm_lower.errors import InvalidInputError, LstmLowerWarning
 from lstm_lower.passes.opset.conversion import ConvertOpsetPass
 from lstm_lower.passes.training import torch_optimizers, updates
-from lstm_lower.passes.training.optimizers import Optimizer
+from lstm_lower.passes.training.optimizers import Optimizer, resolve
 from lstm_lower.passes.training.schedules import ChainedScheduler, Schedule
 from lstm_lower.passes.training.step import TrainingStep
 from lstm_lower.passes.training.updates import Group, UpdateRate
@@ -53,8 +53,13 @@ def configured(given: Any) -> Any:
 
     Dictionaries, and lists of optimizers and of schedulers, as Lightning's `configure_optimizers` returns them, and
     wrappers that hold theirs as `optimizer` or `scheduler`, as Accelerate's. A scheduler that is stepped once an epoch
-    is left out with a warning.
+    is left out with a warning. Names mean PyTorch's formulas and defaults.
+
+    Raises:
+        InvalidInputError: a name is not known.
     """
+    if isinstance(given, str):
+        return resolve(given, torch_optimizers.BY_NAME)
     if isinstance(given, tuple) and len(given) == 2 and all(isinstance(x, list) and len(x) == 1 for x in given):
         given = {"optimizer": given[0][0], "lr_scheduler": given[1][0]}
     if isinstance(given, Mapping) and "optimizer" in given:

@@ -176,7 +176,8 @@ class RMSprop:
         return weight - gradient * learning_rate.cast(weight.dtype) / root, {"mean_square": mean_square}
 
 
-_BY_NAME: dict[str, Optimizer] = {
+# Keras' formulas and defaults.
+BY_NAME: dict[str, Optimizer] = {
     "sgd": SGD(),
     "momentum": SGD(momentum=0.9),
     "adam": Adam(),
@@ -185,17 +186,21 @@ _BY_NAME: dict[str, Optimizer] = {
 }
 
 
-def resolve(optimizer: Optimizer | str) -> Optimizer:
+def resolve(optimizer: Optimizer | str, by_name: Mapping[str, Optimizer] = BY_NAME) -> Optimizer:
     """An optimizer by name, `sgd`, `momentum`, `adam`, `adamw` or `rmsprop`, with its defaults; others as they are.
+
+    Args:
+        optimizer: either.
+        by_name: what the names stand for.
 
     Raises:
         InvalidInputError: the name is not known.
     """
     if isinstance(optimizer, Optimizer):
         return optimizer
-    if str(optimizer).lower() not in _BY_NAME:
-        raise InvalidInputError(f"optimizer requires one of {sorted(_BY_NAME)}, got {optimizer!r}")
-    return _BY_NAME[optimizer.lower()]
+    if str(optimizer).lower() not in by_name:
+        raise InvalidInputError(f"optimizer requires one of {sorted(by_name)}, got {optimizer!r}")
+    return by_name[optimizer.lower()]
 
 
 def _decayed(weight: Expr, learning_rate: Expr, decay: float) -> Expr:

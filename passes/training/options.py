@@ -15,11 +15,13 @@ from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.standard.view import constant_of
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.formulas.special_functions import sum_of_squares
-from lstm_lower.passes.training.optimizers import Optimizer, working_dtype
+from lstm_lower.passes.training.optimizers import BY_NAME, Optimizer, working_dtype
 from lstm_lower.passes.training.step import TrainingStep, needed, zeros_of
+from lstm_lower.passes.training.torch_optimizers import BY_NAME as TORCH_BY_NAME
 from lstm_lower.passes.training.updates import Group, attach, groups_of
 from lstm_lower.records import recipe
 from lstm_lower.records import state as training_state
+from lstm_lower.records.attachments import MODULE_KEY
 
 # What the name of a running average of a weight ends in.
 AVERAGE = "ema"
@@ -64,7 +66,7 @@ class TrainingOptionsPass(Pass):
 
     Attributes:
         optimizer: updates for weights that have none, by one optimizer or one per group; `None` when the model brings
-            its own.
+            its own. Names mean PyTorch's formulas and defaults in a step of a PyTorch module, Keras' in others.
         clip_norm: limit of the norm of all gradients together.
         clip_value: limit of each element.
         accumulate: number of steps whose gradients are averaged into one update.
@@ -111,7 +113,7 @@ class TrainingOptionsPass(Pass):
             bound = self.clip_value
             step.replace_gradients("clip_value", lambda gradients: by_value(gradients, bound))
         if self.optimizer is not None:
-            attach(step, groups_of(self.optimizer))
+            attach(step, groups_of(self.optimizer, TORCH_BY_NAME if MODULE_KEY in model.metadata_props else BY_NAME))
         if self.ema is not None:
             _average(step, self.ema)
         if gate is not None:

@@ -471,3 +471,13 @@ class Adamax(_Moments):
         largest = (slots["exp_inf"] * second).maximum(gradient.abs() + self.eps)
         rate = learning_rate / (1.0 - first**step)
         return m * rate.cast(m.dtype) / largest, {"exp_avg": m, "exp_inf": largest}
+
+
+# What names stand for where a step is a PyTorch module's, with PyTorch's defaults.
+BY_NAME: dict[str, Optimizer] = {
+    "sgd": SGD(),
+    "momentum": SGD(momentum=0.9),
+    "adam": Adam(),
+    "adamw": AdamW(),
+    "rmsprop": RMSprop(),
+}

@@ -12,7 +12,7 @@ from lstm_lower.errors import InvalidInputError, repeated
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.copies import Copier
-from lstm_lower.passes.training.optimizers import Optimizer, Slot, resolve, working_dtype
+from lstm_lower.passes.training.optimizers import BY_NAME, Optimizer, Slot, resolve, working_dtype
 from lstm_lower.passes.training.schedules import ChainedScheduler, MovesMomentum, Schedule
 from lstm_lower.passes.training.step import TrainingStep, zeros_of
 from lstm_lower.passes.training.torch_optimizers import HasMomentum
@@ -41,8 +41,12 @@ class Group:
     steps: int = 0
 
 
-def groups_of(optimizer: Optimizer | Sequence[Group] | str) -> list[Group]:
+def groups_of(optimizer: Optimizer | Sequence[Group] | str, by_name: Mapping[str, Optimizer] = BY_NAME) -> list[Group]:
     """One optimizer, given by an object or a name, as the group of all weights; groups as they are.
+
+    Args:
+        optimizer: any of these.
+        by_name: what names stand for.
 
     Raises:
         InvalidInputError: it is not one of these.
@@ -51,7 +55,7 @@ def groups_of(optimizer: Optimizer | Sequence[Group] | str) -> list[Group]:
         if not optimizer or not all(isinstance(group, Group) for group in optimizer):
             raise InvalidInputError(f"optimizer requires one or more groups in a list, got {optimizer!r}")
         return list(optimizer)
-    return [Group(resolve(optimizer))]
+    return [Group(resolve(optimizer, by_name))]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -34,7 +34,7 @@ from lstm_lower.passes.malformed import malformed_models_explained
 from lstm_lower.passes.tidy import SortPass
 from lstm_lower.passes.training.optimizers import Optimizer
 from lstm_lower.passes.training.options import AVERAGE, AVERAGED, LearningRateInputPass, TrainingOptionsPass
-from lstm_lower.passes.training.updates import Group, groups_of
+from lstm_lower.passes.training.updates import Group
 from lstm_lower.records import certificate, contracts, optimizer_state
 from lstm_lower.records import state as training_state
 from lstm_lower.records.model_files import read_all
@@ -104,7 +104,8 @@ class Trainer(Trainable):
             state: what is state; `None` for what the model records, or else for what its names say (`state.of`).
             initial_values: state input -> value, in place of or in addition to the model's own initial values.
             optimizer: updates for a model that ends at its gradients: an object of `passes.training.optimizers` or
-                `torch_optimizers`, groups of weights with one each, or `sgd`, `momentum`, `adam`, `adamw`, `rmsprop`.
+                `torch_optimizers`, groups of weights with one each, or `sgd`, `momentum`, `adam`, `adamw`, `rmsprop`:
+                PyTorch's in a step of a PyTorch module, Keras' in others.
             learning_rate: in place of the model's own.
             learning_rate_input: name of a scalar constant (or input) that is the model's learning rate.
             clip_norm: scale the gradients so that the norm of all together is at most this.
@@ -124,8 +125,7 @@ class Trainer(Trainable):
         self.on_nan, self.accumulate = on_nan, accumulate
         edited = run_passes(model, [SortPass()])
         verify_structure(edited)
-        attached = None if optimizer is None else groups_of(optimizer)
-        options = TrainingOptionsPass(attached, clip_norm, clip_value, accumulate, ema)
+        options = TrainingOptionsPass(optimizer, clip_norm, clip_value, accumulate, ema)
         with malformed_models_explained(edited):
             if state is not None:
                 training_state.write(edited, state)

@@ -103,3 +103,31 @@ def test_what_does_not_fit_is_refused_and_changes_nothing() -> None:
     with pytest.raises(InvalidInputError, match="got one without"):
         without.to_torch(other, torch.optim.AdamW(other.parameters()))
     assert all(torch.equal(x, before[name]) for name, x in other.state_dict().items())
+
+
+NAMED: dict[str, Callable[[Any], Any]] = {
+    "sgd": torch.optim.SGD,
+    "momentum": lambda parameters: torch.optim.SGD(parameters, momentum=0.9),
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "rmsprop": torch.optim.RMSprop,
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_names_of_optimizers_are_torchs(name: str) -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
+    trainers = [
+        ll.Trainer(ll.from_torch(module, torch.zeros(2, 3), "mse", name)),
+        ll.Trainer(ll.from_torch(module, torch.zeros(2, 3), "mse"), optimizer=name),
+    ]
+    optimizer = NAMED[name](module.parameters())
+    for x, y in _batches():
+        optimizer.zero_grad()
+        nn.functional.mse_loss(module(x), y).backward()
+        optimizer.step()
+        for trainer in trainers:
+            _learn(trainer, x, y)
+    for trainer in trainers:
+        _assert_equal(trainer.weights(), module)
