@@ -64,8 +64,13 @@ def export(
     schedule: ScheduleOption = "auto",
     target: TargetOption = None,
     external_data: Annotated[
-        bool, typer.Option("--external-data", help="Keep weights in files of their own, <file>.<hash>.data.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            help="Keep weights in files of their own, <file>.<hash>.data, or in each model [default: in one file, "
+            "weights.<hash>.data, what several models hold and no step changes].",
+            show_default=False,
+        ),
+    ] = None,
     class_names: Annotated[
         str | None,
         typer.Option("--class-names", metavar="NAMES", help="Names of the classes, separated by commas."),
@@ -121,7 +126,7 @@ def export(
         wanted: Any = names_of(files)
         forms: dict[str, Any] = {"opset": opset, "schedule": schedule, "target": target}
         forms["class_names"] = None if class_names is None else names_of(class_names)
-        export_training(step, bundle, files=wanted, **forms, external_data=external_data or None)
+        export_training(step, bundle, files=wanted, **forms, external_data=external_data)
         if page:
             pages.write_page(folder, beside)
         _print(folder, bundle, [*beside], time.perf_counter() - start, as_json=as_json)
@@ -150,7 +155,7 @@ def _print(folder: Path, bundle: Path, page: Sequence[str], seconds: float, *, a
     from lstm_lower.records import manifest
 
     about = json.loads((bundle / manifest.NAME).read_text(encoding="utf-8"))
-    models = [name for entry in about["files"].values() for name in (entry["model"], *entry["data"])]
+    models = dict.fromkeys(x for entry in about["files"].values() for x in (entry["model"], *entry["data"]))
     inner = [(bundle / name).relative_to(folder).as_posix() for name in (*models, manifest.NAME)]
     names = [*inner, *page]
     if as_json:

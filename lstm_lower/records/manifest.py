@@ -20,6 +20,7 @@ from lstm_lower.graph.values import declared_shape
 from lstm_lower.records import evaluation, recipe
 from lstm_lower.records import state as training_state
 from lstm_lower.records.files import is_data_of, path_within
+from lstm_lower.records.model_files import data_in
 from lstm_lower.records.wire import places
 
 NAME = "training.json"
@@ -74,10 +75,14 @@ _WORDS = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
 NO_TOTALS = Totals({}, {}, ())
 
 # Files that a bundle may hold: models, and their data under names of ours, also of bundles of former versions.
-_FILE = re.compile(r"(init|train|eval|predict)\.onnx(\.[0-9a-f]{16})?(\.data)?")
+_FILE = re.compile(r"(init|train|eval|predict)\.onnx(\.[0-9a-f]{16})?(\.data)?|weights\.[0-9a-f]{16}\.data")
 
 # Fields of onnx.proto: ModelProto.graph, GraphProto.initializer, TensorProto.name and .raw_data.
 _GRAPH, _INITIALIZER, _TENSOR_NAME, _RAW_DATA = 7, 5, 8, 9
+
+
+# What the name of a file of weights that several models share begins with.
+WEIGHTS = "weights"
 
 
 def file_name(file: str) -> str:
@@ -109,7 +114,7 @@ def describe(
     outputs = {str(value.name) for value in step.graph.outputs}
     gradients = {pair.input: _gradient(pair, outputs) for pair in state.pairs}
     apart = {state.loss, *(pair.output for pair in state.pairs), *gradients.values()}
-    files = {file: _file(folder, file_name(file)) for file in models}
+    files = {file: _file(folder, file_name(file), model) for file, model in models.items()}
     located = _weights(folder, file_name("predict")) if "predict" in models else {}
     return {
         "format": FORMAT,
@@ -199,8 +204,9 @@ def _hash(path: Path) -> dict[str, Any]:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
-def _file(folder: Path, name: str) -> dict[str, Any]:
-    return {"model": name, "data": sorted(path.name for path in folder.iterdir() if is_data_of(path, name))}
+def _file(folder: Path, name: str, model: ir.Model) -> dict[str, Any]:
+    own = {path.name for path in folder.iterdir() if is_data_of(path, name)}
+    return {"model": name, "data": sorted(own | data_in(model, folder))}
 
 
 def _part(model: ir.Model, state: set[str], totals: Totals) -> dict[str, Any]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import hashlib
 import io
 import logging
 import math
 import os
 import stat
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 import google.protobuf.message
@@ -164,6 +165,8 @@ WRITTEN_OUT = "lstm_lower.written_out"
 
 # Up to this many bytes a weight stays in the model where others lie in a file of their own.
 _SMALL_BYTES = 256
+# For fewer bytes no file of its own is made that several models share.
+_WORTH_SHARING = 4096
 
 
 def _silence() -> Callable[[], None]:
@@ -392,24 +395,43 @@ def _writing() -> Iterator[None]:
         raise InvalidModelError(f"a model that can be written is required, got one that {got}") from error
 
 
-def read_all(model: ir.Model) -> None:
-    """Reads external data, that of initializers and that of attributes."""
-    for graph in all_graphs(model):
-        for value in graph.initializers.values():
-            if isinstance(value.const_value, ir.ExternalTensor):
-                value.const_value = _read(value.const_value)
+def read_all(model: ir.Model, beside: Path | None = None) -> None:
+    """Reads external data, that of initializers and that of attributes.
+
+    Args:
+        model: the model.
+        beside: a folder; initializers whose data lie in it stay there.
+    """
+    for value in weights(model):
+        if isinstance(value.const_value, ir.ExternalTensor) and not _lies_in(beside, value.const_value):
+            value.const_value = _read(value.const_value)
     read_attributes(model)
 
 
-def weight_bytes(model: ir.Model) -> int:
-    """The size of all weights of the main graph."""
-    return sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value is not None)
+def weights(model: ir.Model) -> list[ir.Value]:
+    """The initializers of all graphs."""
+    return [value for graph in all_graphs(model) for value in graph.initializers.values()]
+
+
+def weight_bytes(model: ir.Model, beside: Path | None = None) -> int:
+    """The size of all weights of the main graph, but for those whose data lie in a folder."""
+    held = [value.const_value for value in model.graph.initializers.values()]
+    return sum(tensor.nbytes for tensor in held if tensor is not None and not _lies_in(beside, tensor))
 
 
 def has_external_data(model: ir.Model) -> bool:
     """Whether a weight lies in a file of its own."""
-    held = (value.const_value for graph in all_graphs(model) for value in graph.initializers.values())
-    return any(isinstance(tensor, ir.ExternalTensor) for tensor in held)
+    return any(isinstance(value.const_value, ir.ExternalTensor) for value in weights(model))
+
+
+def data_in(model: ir.Model, folder: Path) -> set[str]:
+    """Names of the files in a folder in which weights of a model lie."""
+    held = [value.const_value for value in weights(model)]
+    return {os.fspath(x.location) for x in held if isinstance(x, ir.ExternalTensor) and _lies_in(folder, x)}
+
+
+def _lies_in(folder: Path | None, tensor: ir.TensorProtocol) -> bool:
+    return folder is not None and isinstance(tensor, ir.ExternalTensor) and Path(tensor.base_dir) == folder
 
 
 def save(
@@ -434,22 +456,85 @@ def save(
     """
     path = Path(path)
     as_ir = model if isinstance(model, ir.Model) else load(model)
-    external = external_data if external_data is not None else weight_bytes(as_ir) > PROTOBUF_LIMIT
     with atomic_path(path) as temporary:
-        if external:
-            read_attributes(as_ir)
-            _write_beside_data(as_ir, temporary)
-        else:
-            read_all(as_ir)
-            temporary.write_bytes(as_proto(as_ir).SerializeToString())
+        write(as_ir, temporary, external_data=external_data)
         if check is not None:
             check(temporary)
 
 
+def write(model: ir.Model, path: Path, *, external_data: bool | None = None) -> None:
+    """Writes a model to where nobody looks for it yet.
+
+    Args:
+        model: what to write. Weights whose data lie in the file's folder stay there.
+        path: where to.
+        external_data: as for `save`, of other weights.
+
+    Raises:
+        InvalidModelError: the model holds what a protobuf cannot.
+        OSError: nothing can be written there.
+    """
+    if external_data if external_data is not None else weight_bytes(model, path.parent) > PROTOBUF_LIMIT:
+        read_attributes(model)
+        _write_beside_data(model, path)
+    else:
+        read_all(model, path.parent)
+        path.write_bytes(as_proto(model).SerializeToString())
+
+
+def share(models: Collection[tuple[ir.Model, Collection[str]]], folder: Path, name: str) -> None:
+    """Moves weights that several models hold into one file in a folder, `<name>.<hash>.data`, each once.
+
+    Args:
+        models: models, each with the names of weights that stay in it.
+        folder: where the file goes, if there is a weight for it.
+        name: of the file.
+
+    Raises:
+        OSError: nothing can be written there.
+    """
+    held: dict[tuple[str, ir.DataType, int], dict[int, list[ir.Value]]] = {}
+    for number, (model, apart) in enumerate(models):
+        for value in weights(model):
+            tensor = value.const_value
+            if tensor is None or tensor.dtype == ir.DataType.STRING or value.name in apart:
+                continue
+            if tensor.nbytes > _SMALL_BYTES:
+                key = hashlib.sha256(tensor.tobytes()).hexdigest(), tensor.dtype, tensor.nbytes
+                held.setdefault(key, {}).setdefault(number, []).append(value)
+    shared = [[value for each in values.values() for value in each] for values in held.values() if len(values) > 1]
+    if sum(values[0].const_value.nbytes for values in shared if values[0].const_value) >= _WORTH_SHARING:
+        _move_beside([(values[0].const_value, values) for values in shared if values[0].const_value], folder, name)
+
+
+def _move_beside(tensors: Sequence[tuple[ir.TensorProtocol, Collection[ir.Value]]], folder: Path, name: str) -> None:
+    """Writes tensors into a file of a name of its own, where the values find them from now on."""
+    with _writing():
+        written = ir.external_data.convert_tensors_to_external([tensor for tensor, _ in tensors], folder, "weights")
+    data = folder / "weights"
+    location = by_content(data, name)
+    data.rename(folder / location)
+    for (_, values), tensor in zip(tensors, written, strict=True):
+        for value in values:
+            shape = value.const_value.shape if value.const_value is not None else tensor.shape
+            value.const_value = ir.ExternalTensor(
+                location,
+                tensor.offset,
+                tensor.length,
+                tensor.dtype,
+                shape=shape,
+                name=str(value.name),
+                base_dir=folder,
+            )
+
+
 def _write_beside_data(model: ir.Model, path: Path) -> None:
     """Writes a model and, in a file of a name of its own beside it, its weights, but for small ones."""
-    held = [value for graph in all_graphs(model) for value in graph.initializers.values()]
-    tensors = {value: value.const_value for value in held if value.const_value is not None}
+    tensors = {
+        value: value.const_value
+        for value in weights(model)
+        if value.const_value is not None and not _lies_in(path.parent, value.const_value)
+    }
     large = {value: tensor for value, tensor in tensors.items() if tensor.nbytes > _SMALL_BYTES}
     try:
         for value, tensor in tensors.items():
@@ -457,21 +542,7 @@ def _write_beside_data(model: ir.Model, path: Path) -> None:
                 value.const_value = _read(tensor)
         # Without any there is no such file; a runtime in a browser refuses an empty one.
         if large:
-            with _writing():
-                written = ir.external_data.convert_tensors_to_external(list(large.values()), path.parent, "weights")
-            data = path.with_name("weights")
-            location = by_content(data, path.name)
-            data.rename(path.with_name(location))
-            for value, tensor in zip(large, written, strict=True):
-                value.const_value = ir.ExternalTensor(
-                    location,
-                    tensor.offset,
-                    tensor.length,
-                    tensor.dtype,
-                    shape=tensor.shape,
-                    name=str(value.name),
-                    base_dir=path.parent,
-                )
+            _move_beside([(tensor, [value]) for value, tensor in large.items()], path.parent, path.name)
         path.write_bytes(as_proto(model).SerializeToString())
     finally:
         for value, tensor in tensors.items():

@@ -354,7 +354,9 @@ class Trainer {
 
   Ort::Session open(const string& model) {
     const vector<string> names = files_of(model);
-    for (const string& name : names) file(name);
+    // A file of weights belongs to several models.
+    for (const string& name : names)
+      if (compared_.insert(name).second) file(name);
     return Ort::Session(environment_, std::filesystem::path(folder_ + "/" + names[0]).c_str(), Ort::SessionOptions());
   }
 
@@ -415,6 +417,7 @@ class Trainer {
   }
 
   string folder_;
+  std::set<string> compared_;
   Json about_;
   Ort::Env environment_{nullptr};
   Ort::Session train_{nullptr};

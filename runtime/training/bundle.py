@@ -34,7 +34,7 @@ from lstm_lower.records import evaluation as recorded
 from lstm_lower.records import manifest
 from lstm_lower.records import state as training_state
 from lstm_lower.records.files import atomic_files, check_place
-from lstm_lower.records.model_files import save
+from lstm_lower.records.model_files import save, share, write
 from lstm_lower.records.state import TrainingState
 from lstm_lower.runtime.loadable import check_loadable
 from lstm_lower.runtime.training.data.layout import sample_axes
@@ -85,7 +85,9 @@ def export_training(
         opset: as for `lower`.
         schedule: as for `lower`.
         target: as for `lower`; `webgpu-web` for WebGPU in a browser.
-        external_data: keep weights in `<file>.<hash>.data`; `None` where protobuf's 2 GB would not hold them.
+        external_data: keep weights in `<file>.<hash>.data`; `None` does where protobuf's 2 GB would not hold them.
+            What several models hold and no step changes lies in `weights.<hash>.data`, once, if it is 4 kB or more;
+            `False` keeps everything inside each model.
         class_names: of the classes that the model predicts, in order, for whoever shows predictions.
 
     Returns:
@@ -130,8 +132,13 @@ def export_training(
         parts.compare_sizes(model)
     # Whenever the process ends, a folder with a description is whole.
     with atomic_files(folder, first=manifest.NAME, gone=former) as written:
+        if external_data is not False:
+            # What training changes stays in `init` and `predict`, of which each has its own values from then on.
+            state = {pair.input for pair in parts.state.pairs}
+            share([(model, state) for file, model in lowered.items() if file != "init"], written, manifest.WEIGHTS)
         for file, model in lowered.items():
-            save(model, written / manifest.file_name(file), external_data=external_data, check=check_loadable)
+            write(model, written / manifest.file_name(file), external_data=external_data)
+            check_loadable(written / manifest.file_name(file))
         making = manifest.Making(_PRODUCER, ort.__version__, _TESTED, target, sample_axes(parts.data()), named)
         manifest.write(manifest.describe(parts.step, parts.rate, lowered, written, making, totals), written)
     return folder

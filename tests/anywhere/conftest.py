@@ -67,22 +67,22 @@ def _torch_lstm() -> tuple[Any, dict[str, Any]]:
 
 
 def _onnx_gru() -> tuple[Any, dict[str, Any]]:
-    """An ONNX file with a GRU node, of nobody's framework."""
+    """An ONNX file with a GRU node, of nobody's framework; its recurrent weights are frozen, in a file of their own."""
     model = onnx.parser.parse_model(
         """<ir_version: 8, opset_import: ["" : 17]>
         gru (float[B,9,4] x) => (float[B,3] scores) {
           steps = Transpose <perm = [1, 0, 2]> (x)
-          all, last = GRU <hidden_size = 12, linear_before_reset = 1> (steps, w, r, b)
+          all, last = GRU <hidden_size = 24, linear_before_reset = 1> (steps, w, r, b)
           first = Constant <value = int64[1] {0}> ()
           h = Squeeze(last, first)
           scores = MatMul(h, v) }"""
     )
     random = np.random.default_rng(0)
-    for name, shape in {"w": (1, 36, 4), "r": (1, 36, 12), "b": (1, 72), "v": (12, 3)}.items():
+    for name, shape in {"w": (1, 72, 4), "r": (1, 72, 24), "b": (1, 144), "v": (24, 3)}.items():
         weight = random.uniform(-0.4, 0.4, shape).astype(np.float32)
         model.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
     x = random.standard_normal((300, 9, 4)).astype(np.float32)
-    step = ll.from_onnx(model, "cross_entropy", torch_optimizers.Adam(learning_rate=0.02))
+    step = ll.from_onnx(model, "cross_entropy", torch_optimizers.Adam(learning_rate=0.02), trainable=["w", "b", "v"])
     return step, {"x": x, "target": np.argmax(x.sum(1)[:, :3], -1)}
 
 

@@ -1,8 +1,9 @@
-// node faults.mjs BUNDLE FOLDER: does sixty things wrong to the package, and prints what it says of each as JSON.
+// node faults.mjs BUNDLE FOLDER SHARED: does sixty things wrong to the package, and prints what it says of each as JSON.
+// SHARED is a bundle whose models share a file of weights.
 import { copyFile, mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import { average, load } from "../../runtime/javascript/dist/index.js";
 
-const [bundle, folder] = process.argv.slice(2);
+const [bundle, folder, shared] = process.argv.slice(2);
 const trainer = await load(bundle);
 const x = { dtype: "float32", shape: [4, 6], data: Float32Array.from({ length: 24 }, (_, place) => Math.sin(place)) };
 const target = [0, 1, 2, 1];
@@ -122,13 +123,16 @@ const same = Object.keys(state).every((name) => String(state[name].data) === Str
 
 // Bits of each file, spread over it: some of what they change is text, some numbers, some structure.
 const accepted = [];
-for (const [name, bytes] of Object.entries(files))
-  for (let number = 0; number < 8; number++) {
-    const place = Math.floor(((number + 0.5) / 8) * bytes.length);
-    const changed = { ...files, [name]: bytes.map((byte, at) => (at === place ? byte ^ (1 << number) : byte)) };
-    await load(changed).then(
-      () => accepted.push([name, place, number]),
-      (error) => error.name === "InvalidModelError" || accepted.push([name, place, error.message]),
-    );
-  }
+const others = Object.fromEntries(await Promise.all((await readdir(shared)).map(async (name) => [name, await readFile(`${shared}/${name}`)])));
+await load(others);
+for (const whole of [files, others])
+  for (const [name, bytes] of Object.entries(whole))
+    for (let number = 0; number < 8; number++) {
+      const place = Math.floor(((number + 0.5) / 8) * bytes.length);
+      const changed = { ...whole, [name]: bytes.map((byte, at) => (at === place ? byte ^ (1 << number) : byte)) };
+      await load(changed).then(
+        () => accepted.push([name, place, number]),
+        (error) => error.name === "InvalidModelError" || accepted.push([name, place, error.message]),
+      );
+    }
 console.log(JSON.stringify({ told, same, accepted }));

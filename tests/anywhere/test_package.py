@@ -32,7 +32,9 @@ def _node(*words: object, folder: Path) -> Any:
 def faults(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("faults")
     ll.export_training(bundles.classifier(), folder / "bundle")
-    return _node(HERE / "faults.mjs", folder / "bundle", folder, folder=folder)
+    ll.export_training(bundles.frozen(), folder / "shared")
+    assert list((folder / "shared").glob("weights.*.data"))
+    return _node(HERE / "faults.mjs", folder / "bundle", folder, folder / "shared", folder=folder)
 
 
 def test_every_fault_is_told(faults: Any) -> None:

@@ -18,7 +18,7 @@ from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerErr
 from lstm_lower.passes.training import losses, optimizers, schedules, torch_optimizers, updates
 from lstm_lower.records import state
 from tests.support import schema
-from tests.support.bundles import batch, classifier, classifier_alone, plain_loop
+from tests.support.bundles import batch, classifier, classifier_alone, frozen, plain_loop
 from tests.support.command_line import succeed
 from tests.support.training_models import quadratic
 
@@ -96,6 +96,52 @@ def test_inputs_have_no_defaults(tmp_path: Path) -> None:
     assert roles["w"] == "weight"
     assert roles["mean"] == "slot"
     assert roles["dropout_stream"] == "counter"
+
+
+def _tensors(path: Path) -> dict[str, onnx.TensorProto]:
+    graph = onnx.load(path, load_external_data=False).graph
+    return {tensor.name: tensor for tensor in graph.initializer if tensor.data_location == onnx.TensorProto.EXTERNAL}
+
+
+def test_weights_that_no_step_changes_are_written_once(tmp_path: Path) -> None:
+    ll.export_training(frozen(), tmp_path)
+    (shared,) = tmp_path.glob("*.data")
+    about = json.loads((tmp_path / "training.json").read_text())
+    assert {name: entry["data"] for name, entry in about["files"].items()} == {
+        "init": [], **{file: [shared.name] for file in ("train", "eval", "predict")}
+    }  # fmt: skip
+    assert set(about["hashes"]) == {path.name for path in tmp_path.iterdir()} - {"training.json"}
+    for name in ("train", "eval", "predict"):
+        assert set(_tensors(tmp_path / f"{name}.onnx")) == {"u", "w"}
+    losses, state, _ = plain_loop(tmp_path, 5)
+    trainer = ll.Trainer(frozen())
+    assert losses == [trainer.step(batch(number)).loss for number in range(5)]
+    # What training changes is in the model that predicts, whose bytes alone are overwritten.
+    (pair,) = [pair for pair in about["state"] if pair["predict"]]
+    assert pair["predict"]["file"] == "predict.onnx"
+    with (tmp_path / "predict.onnx").open("r+b") as file:
+        file.seek(pair["predict"]["offset"])
+        file.write(state["v"].tobytes())
+    result = ort.InferenceSession(tmp_path / "predict.onnx").run(None, {"x": batch(9)["x"]})[0]
+    np.testing.assert_array_equal(result, trainer.predict({"x": batch(9)["x"]})["logits"])
+
+    whole = tmp_path / "whole"
+    ll.export_training(frozen(), whole, external_data=False)
+    assert not list(whole.glob("*.data"))
+    assert (
+        sum(path.stat().st_size for path in tmp_path.glob("*.*"))
+        < sum(path.stat().st_size for path in whole.iterdir()) - 2 * shared.stat().st_size + 1000
+    )
+    ll.export_training(frozen(), tmp_path / "apart", external_data=True)
+    assert {path.name.partition(".")[0] for path in (tmp_path / "apart").glob("*.data")} == {
+        "init",
+        "predict",
+        "weights",
+    }
+    assert plain_loop(whole, 5)[0] == plain_loop(tmp_path / "apart", 5)[0] == losses
+    # Another bundle takes the place of the file of weights, too.
+    ll.export_training(classifier(), tmp_path / "apart")
+    assert not list((tmp_path / "apart").glob("*.data"))
 
 
 def test_hashes(tmp_path: Path) -> None:

@@ -35,6 +35,22 @@ def classifier_alone() -> onnx.ModelProto:
     return model
 
 
+FROZEN = """
+<ir_version: 8, opset_import: ["" : 17]>
+layer (float[B,6] x) => (float[B,3] logits)
+{ h = MatMul(x, u)  t = Tanh(h)  m = MatMul(t, w)  a = Tanh(m)  logits = MatMul(a, v) }
+"""
+
+
+def frozen() -> onnx.ModelProto:
+    """A classifier of which steps change the last layer alone; `batch` fits it, too."""
+    model = onnx.parser.parse_model(FROZEN)
+    random = np.random.default_rng(0)
+    for name, shape in {"u": (6, 32), "w": (32, 48), "v": (48, 3)}.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(random.standard_normal(shape, np.float32), name))
+    return ll.from_onnx(model, "cross_entropy", "adam", trainable="v")
+
+
 def batch(number: int) -> dict[str, Any]:
     random = np.random.default_rng(number)
     return {"x": random.standard_normal((5, 6), np.float32), "target": random.integers(0, 3, 5)}
