@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from lstm_lower.passes.lower import lower as lower
     from lstm_lower.passes.pipeline import optimize as optimize
     from lstm_lower.runtime.session import Session as Session
+    from lstm_lower.runtime.training.adapters import export_adapter as export_adapter
+    from lstm_lower.runtime.training.adapters import merge as merge
     from lstm_lower.runtime.training.bundle import export_training as export_training
     from lstm_lower.runtime.training.trainer import Trainer as Trainer
     from lstm_lower.tensorflow import from_tensorflow as from_tensorflow
@@ -45,6 +47,7 @@ __all__ = [
     "Session",
     "Trainer",
     "UnsupportedOpError",
+    "export_adapter",
     "export_training",
     "from_keras",
     "from_onnx",
@@ -52,6 +55,7 @@ __all__ = [
     "from_torch",
     "gradient",
     "lower",
+    "merge",
     "optimize",
     "raw_ops",
     "tf2onnx_ops",
@@ -81,6 +85,8 @@ _LAZY = {
     "Session": "lstm_lower.runtime.session",
     "Trainer": "lstm_lower.runtime.training.trainer",
     "export_training": "lstm_lower.runtime.training.bundle",
+    "export_adapter": "lstm_lower.runtime.training.adapters",
+    "merge": "lstm_lower.runtime.training.adapters",
     "from_keras": "lstm_lower.keras",
     "from_onnx": "lstm_lower.onnx",
     "from_tensorflow": "lstm_lower.tensorflow",

@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from lstm_lower.errors import InvalidModelError, damage_told
 from lstm_lower.graph.values import declared_shape
 from lstm_lower.records import evaluation, recipe
 from lstm_lower.records import state as training_state
@@ -80,6 +81,8 @@ _FILE = re.compile(r"(init|train|eval|predict)\.onnx(\.[0-9a-f]{16})?(\.data)?|w
 # Fields of onnx.proto: ModelProto.graph, GraphProto.initializer, TensorProto.name and .raw_data.
 _GRAPH, _INITIALIZER, _TENSOR_NAME, _RAW_DATA = 7, 5, 8, 9
 
+
+_CHANGED = "it is damaged or was changed; copy all files of the bundle again, or export it again"
 
 # What the name of a file of weights that several models share begins with.
 WEIGHTS = "weights"
@@ -179,6 +182,40 @@ def write(description: Mapping[str, Any], folder: Path) -> None:
     text = json.dumps({**description, "digest": _UNSEALED}, indent=1, allow_nan=False) + "\n"
     digest = hashlib.sha256(text.encode()).hexdigest()
     (folder / NAME).write_text(text.replace(_UNSEALED, digest, 1), encoding="utf-8")
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """The description of a bundle, compared with the hash that stands in it.
+
+    Raises:
+        InvalidModelError: it is damaged, or of another version than the last.
+        FileNotFoundError: there is none.
+    """
+    path = path_within(folder, NAME, NAME)
+    content = path.read_bytes()
+    with damage_told(lambda error: InvalidModelError(f"{path}: a description in JSON is required, got {error}")):
+        about = json.loads(content)
+        kind = about["format"], about["version"]
+        digest = str(about.get("digest", ""))
+    if kind != (FORMAT, VERSION):
+        raise InvalidModelError(f"{path}: a bundle of version {VERSION} is required, got {kind}; export it again")
+    unsealed = content.replace(f'"digest": "{digest}"'.encode(), f'"digest": "{_UNSEALED}"'.encode(), 1)
+    if hashlib.sha256(unsealed).hexdigest() != digest:
+        raise InvalidModelError(f"{path} requires the hash that stands in it, got another one: {_CHANGED}")
+    return dict(about)
+
+
+def check_files(folder: Path, about: Mapping[str, Any], file: str) -> None:
+    """Compares the files of a model with their hashes.
+
+    Raises:
+        InvalidModelError: one is damaged, or of another bundle.
+        FileNotFoundError: one is not there.
+    """
+    entry = about["files"][file]
+    for name in (entry["model"], *entry["data"]):
+        if _hash(path_within(folder, name, NAME)) != about["hashes"][name]:
+            raise InvalidModelError(f"{folder / name} requires the hash that {NAME} names, got another one: {_CHANGED}")
 
 
 def files_of(folder: Path) -> list[str]:

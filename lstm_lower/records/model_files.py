@@ -516,13 +516,13 @@ def _move_beside(tensors: Sequence[tuple[ir.TensorProtocol, Collection[ir.Value]
     data.rename(folder / location)
     for (_, values), tensor in zip(tensors, written, strict=True):
         for value in values:
-            shape = value.const_value.shape if value.const_value is not None else tensor.shape
+            assert value.const_value is not None
             value.const_value = ir.ExternalTensor(
                 location,
                 tensor.offset,
                 tensor.length,
                 tensor.dtype,
-                shape=shape,
+                shape=ir.Shape(value.const_value.shape.numpy()),
                 name=str(value.name),
                 base_dir=folder,
             )

@@ -47,19 +47,20 @@ inline string shown(const string& text) {
   return out.str();
 }
 
-// What a dtype is: its name in .npy files, its type in onnxruntime, and how many bytes a number has.
+// What a dtype is: its name in .npy files and in safetensors files, its type in onnxruntime, and how many bytes a number has.
 struct Dtype {
   const char* descr;
+  const char* safetensors;
   ONNXTensorElementDataType type;
   size_t size;
 };
 
 inline const std::map<string, Dtype>& dtypes() {
   static const std::map<string, Dtype> held{
-      {"float32", {"<f4", ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, 4}},  {"float64", {"<f8", ONNX_TENSOR_ELEMENT_DATA_TYPE_DOUBLE, 8}},
-      {"float16", {"<f2", ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16, 2}}, {"int64", {"<i8", ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64, 8}},
-      {"int32", {"<i4", ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32, 4}},    {"uint8", {"|u1", ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8, 1}},
-      {"uint64", {"<u8", ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT64, 8}},  {"bool", {"|b1", ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL, 1}}};
+      {"float32", {"<f4", "F32", ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, 4}},  {"float64", {"<f8", "F64", ONNX_TENSOR_ELEMENT_DATA_TYPE_DOUBLE, 8}},
+      {"float16", {"<f2", "F16", ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16, 2}}, {"int64", {"<i8", "I64", ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64, 8}},
+      {"int32", {"<i4", "I32", ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32, 4}},    {"uint8", {"|u1", "U8", ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8, 1}},
+      {"uint64", {"<u8", "U64", ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT64, 8}},  {"bool", {"|b1", "BOOL", ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL, 1}}};
   return held;
 }
 
@@ -288,6 +289,56 @@ class Trainer {
     return predictions;
   }
 
+  // What training has changed of the model, as a safetensors file of a few kB beside a base of any size: `ll.merge` in Python takes it.
+  string adapter() const {
+    const string digest = about_.value("digest", ""), before = "\\\"sha256\\\": \\\"", zeros(64, '0');
+    require(!digest.empty(), "an adapter requires a bundle of version 2, got one of version 1; export it again");
+    const std::map<string, size_t> names = changed();
+    Json header;
+    header["__metadata__"]["lstm_lower.adapter.1"] = "{\"bundle\": \"" + digest + "\", \"sha256\": \"" + zeros + "\"}";
+    string values;
+    for (const auto& [name, place] : names) {
+      const Array held = array(state_[place]);
+      header[name] = {{"dtype", dtype_of(held.dtype).safetensors}, {"shape", held.shape}, {"data_offsets", {values.size(), values.size() + held.bytes.size()}}};
+      values += held.bytes;
+    }
+    string text = header.dump(), file;
+    text.resize((text.size() + 7) / 8 * 8, ' ');
+    for (int shift = 0; shift < 64; shift += 8) file += char(uint64_t(text.size()) >> shift);
+    file += text + values;
+    return file.replace(file.find(before + zeros) + before.size(), 64, sha256(file));
+  }
+
+  // Puts an adapter of this bundle in place of what training has changed of the model.
+  void set_adapter(const string& file) {
+    const string before = "\\\"sha256\\\": \\\"", damaged = "a complete adapter of this bundle is required, got a damaged one";
+    uint64_t length = 0;
+    for (size_t place = 8; file.size() >= 8 && place-- > 0;) length = length << 8 | static_cast<unsigned char>(file[place]);
+    require(file.size() >= 8 && length <= file.size() - 8, damaged);
+    const Json header = Json::parse(file.substr(8, length), nullptr, false);
+    require(header.is_object() && header.contains("__metadata__") && header["__metadata__"].contains("lstm_lower.adapter.1"), damaged);
+    const Json notes = Json::parse(header["__metadata__"]["lstm_lower.adapter.1"].get<string>(), nullptr, false);
+    require(notes.is_object() && notes.contains("bundle") && notes.contains("sha256") && notes["sha256"].is_string(), damaged);
+    const string digest = notes["sha256"];
+    const size_t place = file.find(before + digest);
+    require(digest.size() == 64 && place != string::npos && sha256(string(file).replace(place + before.size(), 64, 64, '0')) == digest, damaged);
+    require(notes["bundle"] == about_.value("digest", ""), "an adapter of this bundle is required, got one of another");
+    const std::map<string, size_t> names = changed();
+    require(header.size() == names.size() + 1, "an adapter requires " + std::to_string(names.size()) + " values, got " + std::to_string(header.size() - 1));
+    vector<std::pair<size_t, Ort::Value>> next;
+    for (const auto& [name, position] : names) {
+      require(header.contains(name), "an adapter requires '" + name + "', got none");
+      const Array now = array(state_[position]);
+      const Json& entry = header[name];
+      const bool same = entry.at("dtype") == dtype_of(now.dtype).safetensors && entry.at("shape") == now.shape;
+      require(same, "'" + name + "' requires " + now.dtype + sizes(now.shape) + ", got " + entry.at("dtype").dump() + entry.at("shape").dump());
+      const size_t first = entry.at("data_offsets").at(0);
+      require(first <= file.size() - 8 - length && now.bytes.size() <= file.size() - 8 - length - first, damaged);
+      next.emplace_back(position, tensor({now.dtype, now.shape, file.substr(8 + length + first, now.bytes.size())}));
+    }
+    for (auto& [position, value] : next) state_[position] = std::move(value);
+  }
+
   // Copies of the state by input.
   Arrays state() const {
     Arrays held;
@@ -310,6 +361,18 @@ class Trainer {
   }
 
  private:
+  // Names of the framework, and places in the state, of what training changes of the model; those of the step where they are not unique.
+  std::map<string, size_t> changed() const {
+    std::map<string, size_t> named, own;
+    for (size_t place = 0; place < names_.size(); place++) {
+      const Json& pair = about_.at("state")[place];
+      if (pair.at("output").is_null() || pair.at("predict").is_null()) continue;
+      own[names_[place]] = place;
+      named[pair.at("variable").is_null() ? names_[place] : pair.at("variable").get<string>()] = place;
+    }
+    return named.size() == own.size() ? named : own;
+  }
+
   // training.json, compared with the hash that stands in it.
   static Json described(const string& folder) {
     const string text = read_file(folder + "/training.json");

@@ -121,17 +121,35 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Array], notes: Mapp
         OSError: nothing can be written there, or the disk is full; what was there is as it was.
     """
     path = Path(path)
-    try:
-        # One entry only: safetensors writes several in an order of chance, and equal checkpoints shall be equal files.
-        metadata = {FORMAT: json.dumps({**notes, _HASH: _UNSEALED.decode()})}
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"notes of a checkpoint require what JSON can hold, got others: {error}") from error
+    metadata = _metadata(FORMAT, notes)
     path = path if files.is_special(path) else files.real_path(path)
     with files.atomic_path(path) as complete:
         _save(arrays, complete, metadata)
         _seal(complete)
         if path.is_file():
             _link(path, previous_path(complete))
+
+
+def write_sealed(
+    path: str | os.PathLike[str], arrays: Mapping[str, Array], kind: str, notes: Mapping[str, Any]
+) -> None:
+    """Writes arrays with notes of another kind, and a hash, whole or not at all.
+
+    Raises:
+        MissingPackageError: safetensors is not installed.
+        OSError: nothing can be written there, or the disk is full; what was there is as it was.
+    """
+    with files.atomic_path(Path(path)) as complete:
+        _save(arrays, complete, _metadata(kind, notes))
+        _seal(complete)
+
+
+def _metadata(kind: str, notes: Mapping[str, Any]) -> dict[str, str]:
+    """One entry: safetensors writes several in an order of chance, and equal checkpoints shall be equal files."""
+    try:
+        return {kind: json.dumps({**notes, _HASH: _UNSEALED.decode()})}
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"notes of a checkpoint require what JSON can hold, got others: {error}") from error
 
 
 def _save(arrays: Mapping[str, Array], path: Path, metadata: dict[str, str]) -> None:
@@ -191,14 +209,24 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, Any]
     arrays, metadata = read_arrays(path)
     if FORMAT not in metadata:
         raise InvalidInputError(f"{path}: a checkpoint of a trainer is required, got one with {sorted(metadata)}")
+    return arrays, sealed_notes(path, metadata, FORMAT)
+
+
+def sealed_notes(path: str | os.PathLike[str], metadata: Mapping[str, str], kind: str) -> dict[str, Any]:
+    """The notes of a kind in a file, which is compared with the hash that stands in them, if there is one.
+
+    Raises:
+        InvalidInputError: it is damaged.
+    """
+    path = Path(path)
     with damage_told(lambda error: _damaged(path, error)):
-        notes = json.loads(metadata[FORMAT])
+        notes = json.loads(metadata[kind])
     if not isinstance(notes, dict):
         raise _damaged(path, f"its notes are {type(notes).__name__}, not an object")
-    if (sealed := _SEALED.search(metadata[FORMAT])) is not None:
+    if (sealed := _SEALED.search(metadata[kind])) is not None:
         _check_hash(path, *sealed.groups())
         del notes[_HASH]
-    return arrays, notes
+    return notes
 
 
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Array]) -> None:

@@ -88,19 +88,19 @@ def chromium() -> str:
     return found
 
 
-def compiled(folder: Path) -> Path:
-    """The example in C++, as a program in `folder`. ONNXRUNTIME names an unpacked release of onnxruntime."""
+def compiled(folder: Path, source: Path = EXAMPLE / "train.cpp") -> Path:
+    """A program in C++, the example by default, in `folder`. ONNXRUNTIME names an unpacked release of onnxruntime."""
     onnxruntime, compiler = os.environ.get("ONNXRUNTIME"), shutil.which("g++")
     if onnxruntime is None or compiler is None:
         _missing("g++ is required, and ONNXRUNTIME=FOLDER with onnxruntime's include/ and lib/")
     assert onnxruntime is not None
     assert compiler is not None
     include, library = f"{onnxruntime}/include", f"{onnxruntime}/lib"
-    words = [compiler, "-std=c++17", "-Wall", "-Wextra", "-Werror", EXAMPLE / "train.cpp", "-o", folder / "train"]
+    words = [compiler, "-std=c++17", "-Wall", "-Wextra", "-Werror", source, "-o", folder / source.stem]
     words += [f"-isystem{include}", f"-L{library}", "-lonnxruntime", f"-Wl,-rpath,{library}"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    return folder / "train"
+    return folder / source.stem
 
 
 def package(name: str) -> Path:

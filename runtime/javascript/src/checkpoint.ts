@@ -1,9 +1,11 @@
-// Checkpoints: the safetensors files that `lstm-lower train` and `Trainer.save` write in Python, and read.
+// Checkpoints, the safetensors files that `lstm-lower train` and `Trainer.save` write in Python, and read; and adapters,
+// which hold of the state what training has changed of the model.
 import { arrayOf, type Arrays, bytesOf, dtypeBy, KINDS, product } from "./arrays.js";
 import { InvalidInputError } from "./errors.js";
 import { isSealed, seal } from "./sha256.js";
 
 const FORMAT = "lstm_lower.checkpoint.1";
+const ADAPTER = "lstm_lower.adapter.1";
 
 /** What JSON can hold, and numbers that it cannot. */
 export type Notes = Record<string, unknown>;
@@ -47,13 +49,30 @@ const SEALED = /"([^]{6})": "([^]{64})"\}$/;
 export function encode({ arrays, steps, learningRate, notes }: Checkpoint): Uint8Array {
   // What Python compares with its own, and warns of.
   const arithmetic = written({ providers: "onnxruntime in JavaScript" });
-  const held = `{"steps": ${steps}, "learning_rate": ${float(learningRate)}, "notes": ${written(notes)}, "arithmetic": ${arithmetic}, "sha256": "${"0".repeat(64)}"}`;
+  return sealed(
+    FORMAT,
+    `"steps": ${steps}, "learning_rate": ${float(learningRate)}, "notes": ${written(notes)}, "arithmetic": ${arithmetic}`,
+    arrays,
+  );
+}
+
+/**
+ * The file of an adapter.
+ *
+ * @param bundle the digest of training.json.
+ */
+export const encodeAdapter = (arrays: Arrays, bundle: string): Uint8Array =>
+  sealed(ADAPTER, `"bundle": "${bundle}"`, arrays);
+
+/** Arrays with notes of a kind, and a hash. */
+function sealed(kind: string, notes: string, arrays: Arrays): Uint8Array {
+  const held = `{${notes}, "sha256": "${"0".repeat(64)}"}`;
   const entries = Object.entries(arrays).sort(([a, x], [b, y]) => {
     const [wide, narrow] = [KINDS[y.dtype].Numbers.BYTES_PER_ELEMENT, KINDS[x.dtype].Numbers.BYTES_PER_ELEMENT];
     return wide - narrow || (a < b ? -1 : 1);
   });
   let end = 0;
-  const header: Record<string, unknown> = { __metadata__: { [FORMAT]: held } };
+  const header: Record<string, unknown> = { __metadata__: { [kind]: held } };
   for (const [name, { dtype, shape, data }] of entries)
     header[name] = { dtype: KINDS[dtype].safetensors, shape, data_offsets: [end, (end += data.byteLength)] };
   const text = new TextEncoder().encode(JSON.stringify(header));
@@ -77,13 +96,58 @@ export function encode({ arrays, steps, learningRate, notes }: Checkpoint): Uint
  * @throws InvalidInputError it is no checkpoint, or damaged.
  */
 export function decode(bytes: Uint8Array, what: string): Checkpoint {
-  const damaged = (reason: string): InvalidInputError =>
-    new InvalidInputError(`${what}: a complete checkpoint is required, got a damaged one (${reason})`);
+  const { arrays, metadata, held } = unsealed(bytes, what, FORMAT, "checkpoint");
+  if (held === undefined)
+    throw new InvalidInputError(
+      `${what}: a checkpoint of a trainer is required, got one with [${Object.keys(metadata)
+        .sort()
+        .map((key) => `'${key}'`)
+        .join(", ")}]`,
+    );
+  const { steps, learning_rate: learningRate, notes } = held;
+  if (
+    !Number.isSafeInteger(steps) ||
+    (steps as number) < 0 ||
+    typeof learningRate !== "number" ||
+    typeof notes !== "object" ||
+    notes === null
+  )
+    throw damagedOne(what, "checkpoint", "its notes lack steps, a learning rate or notes of a run");
+  return { arrays, steps: steps as number, learningRate, notes: notes as Notes };
+}
+
+/**
+ * Reads an adapter: of what a file holds that another program wrote, the bundle is not known.
+ *
+ * @throws InvalidInputError it is none, or damaged.
+ */
+export function decodeAdapter(bytes: Uint8Array, what = "adapter"): { arrays: Arrays; bundle: string | undefined } {
+  const { arrays, metadata, held } = unsealed(bytes, what, ADAPTER, "adapter");
+  if (held === undefined && Object.keys(metadata).some((key) => key !== "format"))
+    throw new InvalidInputError(
+      `${what}: an adapter is required, got a file with ${Object.keys(metadata).sort().join(", ")}`,
+    );
+  return { arrays, bundle: held === undefined ? undefined : String(held.bundle) };
+}
+
+const damagedOne = (what: string, kind: string, reason: string): InvalidInputError =>
+  new InvalidInputError(`${what}: a complete ${kind} is required, got a damaged one (${reason})`);
+
+interface Unsealed {
+  readonly arrays: Arrays;
+  readonly metadata: Record<string, string>;
+  /** The notes of that kind, if the file has any. */
+  readonly held: Record<string, unknown> | undefined;
+}
+
+/** The arrays and the notes of a file, which is compared with the hash in them. */
+function unsealed(bytes: Uint8Array, what: string, kind: string, called: string): Unsealed {
+  const damaged = (reason: string): InvalidInputError => damagedOne(what, called, reason);
   const length = bytes.length < 8 ? NaN : Number(new DataView(bytes.buffer, bytes.byteOffset).getBigUint64(0, true));
   if (!(8 + length <= bytes.length)) throw damaged("its header is cut");
   let header: Record<string, { dtype: string; shape: number[]; data_offsets: [number, number] }>;
   let metadata: Record<string, string>;
-  let held: Record<string, unknown>;
+  let held: Record<string, unknown> | undefined;
   const arrays = Object.create(null) as Arrays;
   try {
     const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes.subarray(8, 8 + length));
@@ -107,28 +171,12 @@ export function decode(bytes: Uint8Array, what: string): Checkpoint {
       end += size;
     }
     if (end !== bytes.length - 8 - length) throw new RangeError(`it has ${bytes.length - 8 - length} bytes of ${end}`);
-    held = FORMAT in metadata ? (parsed(metadata[FORMAT]) as Record<string, unknown>) : {};
+    held = Object.hasOwn(metadata, kind) ? (parsed(metadata[kind]!) as Record<string, unknown>) : undefined;
   } catch (error) {
     throw damaged((error as Error).message);
   }
-  if (!(FORMAT in metadata))
-    throw new InvalidInputError(
-      `${what}: a checkpoint of a trainer is required, got one with [${Object.keys(metadata)
-        .sort()
-        .map((key) => `'${key}'`)
-        .join(", ")}]`,
-    );
-  const { steps, learning_rate: learningRate, notes } = held;
-  const [, name, digest] = SEALED.exec(metadata[FORMAT]) ?? [];
+  const [, name, digest] = SEALED.exec(metadata[kind] ?? "") ?? [];
   if (digest !== undefined && (name !== "sha256" || !isSealed(bytes, BEFORE_HASH, digest, 8 + length)))
     throw damaged("its hash is another one");
-  if (
-    !Number.isSafeInteger(steps) ||
-    (steps as number) < 0 ||
-    typeof learningRate !== "number" ||
-    typeof notes !== "object" ||
-    notes === null
-  )
-    throw damaged("its notes lack steps, a learning rate or notes of a run");
-  return { arrays, steps: steps as number, learningRate, notes: notes as Notes };
+  return { arrays, metadata, held };
 }

@@ -22,7 +22,7 @@ export {
   type TensorLike,
 } from "./arrays.js";
 export type { FilesByName, Source } from "./bundle.js";
-export type { Checkpoint, Notes } from "./checkpoint.js";
+export { type Checkpoint, decodeAdapter, type Notes } from "./checkpoint.js";
 export type { Batch, Data } from "./data.js";
 export type * from "./description.js";
 export { InvalidInputError, InvalidModelError, LstmLowerError, NotFiniteError, shown } from "./errors.js";

@@ -9,7 +9,7 @@ import {
   type NDArray,
   numberOf,
 } from "./arrays.js";
-import { type Checkpoint, decode, encode, type Notes } from "./checkpoint.js";
+import { type Checkpoint, decode, decodeAdapter, encode, encodeAdapter, type Notes } from "./checkpoint.js";
 import { type Batch, type Batched, type Data, Layout, openData, type Order } from "./data.js";
 import type { Description, InputDescription, PartDescription, Size } from "./description.js";
 import type { Contents, Engine, Trained } from "./engine.js";
@@ -244,13 +244,45 @@ export class Trainer {
    */
   async setWeights(weights: Readonly<Record<string, ArrayLike>>): Promise<void> {
     const inputs = this.#ownNames();
-    const unknown = Object.keys(weights).find((name) => !Object.hasOwn(inputs, name));
-    const missing = Object.keys(inputs).find((name) => !Object.hasOwn(weights, name));
-    if (unknown !== undefined || missing !== undefined)
-      throw new InvalidInputError(
-        `weights require ${quoted(Object.keys(inputs))}, got ${unknown === undefined ? `none of '${missing!}'` : `'${unknown}', which is none of them`}`,
-      );
+    checkNames("weights require", Object.keys(inputs), Object.keys(weights));
     await this.#write(Object.fromEntries(Object.entries(inputs).map(([name, input]) => [input, weights[name]!])));
+  }
+
+  /**
+   * What training has changed of the model, as a file of a few kB beside a base of any size: `ll.merge` in Python and
+   * `setAdapter` put it into this bundle again.
+   */
+  async adapter(): Promise<Uint8Array> {
+    const { digest } = this.about;
+    if (digest === undefined)
+      throw new InvalidModelError("an adapter requires a bundle of version 2, got one of version 1; export it again");
+    const held = await this.#engine.read();
+    const changed = Object.entries(this.#changedNames());
+    return encodeAdapter(Object.fromEntries(changed.map(([name, input]) => [name, held[input]!])), digest);
+  }
+
+  /**
+   * Puts an adapter in place of what training has changed of the model; the optimizer's state stays.
+   *
+   * @param from its file, or its arrays, such as what `average` makes of several.
+   * @throws InvalidInputError it is damaged, of another bundle, or does not fit; nothing is changed.
+   */
+  async setAdapter(from: Kept | Blob | Uint8Array | ArrayBuffer | Arrays): Promise<void> {
+    const names = this.#changedNames();
+    const arrays = isArrays(from) ? from : await this.#adapterIn(from);
+    checkNames("an adapter requires", Object.keys(names), Object.keys(arrays));
+    await this.#write(Object.fromEntries(Object.entries(names).map(([name, input]) => [input, arrays[name]!])));
+  }
+
+  async #adapterIn(from: Kept | Blob | Uint8Array | ArrayBuffer): Promise<Arrays> {
+    const { bytes, name } = await heldBy(from, "adapter");
+    if (bytes === undefined) throw new InvalidInputError(`${name}: an adapter is required, got nothing there`);
+    const { arrays, bundle } = decodeAdapter(bytes, name);
+    if (bundle !== undefined && bundle !== this.about.digest)
+      throw new InvalidInputError(
+        `${name}: an adapter of this bundle is required, got one of another, ${bundle.slice(0, 12)}…`,
+      );
+    return arrays;
   }
 
   /** A checkpoint as bytes: what `lstm-lower export --trained` and `Trainer.resume` read, too. */
@@ -450,6 +482,16 @@ export class Trainer {
     await this.#engine.write(arrays);
   }
 
+  /** Names of the framework -> inputs, of what training changes of the model; those of the step where they are not unique. */
+  #changedNames(): Record<string, string> {
+    this.#part("predict", "an adapter");
+    const changed = this.about.state.filter(({ output, predict }) => output !== null && predict !== null);
+    const named = Object.fromEntries(changed.map(({ variable, input }) => [variable ?? input, input]));
+    return Object.keys(named).length === changed.length
+      ? named
+      : Object.fromEntries(changed.map(({ input }) => [input, input]));
+  }
+
   /** Names of the framework -> inputs, of what makes up the model. */
   #ownNames(): Record<string, string> {
     const read = this.about.eval?.state ?? [];
@@ -463,6 +505,21 @@ export class Trainer {
     }
     return names;
   }
+}
+
+/** Whether it is arrays by name, and no place or file. */
+const isArrays = (value: unknown): value is Arrays =>
+  isPlain(value) && Object.values(value).every((each) => isPlain(each) && "dtype" in each && "data" in each);
+const isPlain = (value: unknown): value is object =>
+  typeof value === "object" && value !== null && Object.getPrototypeOf(value) === Object.prototype;
+
+function checkNames(what: string, names: readonly string[], given: readonly string[]): void {
+  const unknown = given.find((name) => !names.includes(name));
+  const missing = names.find((name) => !given.includes(name));
+  if (unknown !== undefined || missing !== undefined)
+    throw new InvalidInputError(
+      `${what} ${quoted(names)}, got ${unknown === undefined ? `none of '${missing!}'` : `'${unknown}', which is none of them`}`,
+    );
 }
 
 const isName = (size: string): boolean => /[\p{L}\p{N}]/u.test(size);
@@ -521,11 +578,11 @@ function joined(
   return concatenated(arrays, axis);
 }
 
-async function heldBy(from: unknown): Promise<{ bytes: Uint8Array | undefined; name: string }> {
-  if (from instanceof Uint8Array) return { bytes: from, name: "checkpoint" };
-  if (from instanceof ArrayBuffer) return { bytes: new Uint8Array(from), name: "checkpoint" };
+async function heldBy(from: unknown, kind = "checkpoint"): Promise<{ bytes: Uint8Array | undefined; name: string }> {
+  if (from instanceof Uint8Array) return { bytes: from, name: kind };
+  if (from instanceof ArrayBuffer) return { bytes: new Uint8Array(from), name: kind };
   if (from instanceof Blob)
-    return { bytes: new Uint8Array(await from.arrayBuffer()), name: (from as Partial<File>).name ?? "checkpoint" };
+    return { bytes: new Uint8Array(await from.arrayBuffer()), name: (from as Partial<File>).name ?? kind };
   const place = placeOf(from);
   return { bytes: await place.read(), name: place.name };
 }
