@@ -13,7 +13,7 @@ import dataclasses
 import fnmatch
 import glob
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path, PureWindowsPath
 from typing import Any, Literal
 
@@ -25,12 +25,17 @@ from lstm_lower.checkpoints.checksums import crc32c, masked, unmasked
 from lstm_lower.checkpoints.table import Handle, Region
 from lstm_lower.errors import InvalidInputError, InvalidModelError, damage_told
 from lstm_lower.records.files import path_within, protect
-from lstm_lower.records.wire import DamageError, varint
+from lstm_lower.records.wire import DamageError, varint, varint_bytes
 
 Array = values.Array
 
 # Where a slice begins along each axis and how long it is; the length -1 takes all of an axis.
 Slice = tuple[tuple[int, int], ...]
+
+Order = Literal["<", ">"]
+
+# The key under which checkpoints of objects keep what their keys belong to.
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 _WIDEST = 2**40
 
@@ -91,6 +96,24 @@ class Checkpoint(abc.ABC):
             if not covered.all():
                 raise DamageError(f"the slices of '{name}' do not cover it")
             return whole
+
+    @property
+    def order(self) -> Order:
+        """Which byte of a number comes first in a bundle: the last (`<`) or the first (`>`)."""
+        return "<"
+
+    def entries(self, without: Collection[str] = ()) -> Iterator[tuple[bytes, Any, bytes]]:
+        """Keys, entries and bytes, as a bundle has them; where the bytes lie, the entries do not say.
+
+        Args:
+            without: names of tensors that are left out.
+
+        Raises:
+            InvalidModelError: the checkpoint is damaged.
+        """
+        for name, stored in self.tensors.items():
+            if name not in without:
+                yield entry_of(name, self.read(name), stored.dtype)
 
     @abc.abstractmethod
     def _piece(self, name: str, piece: Slice | None, dtype: np.dtype[Any], shape: Sequence[int]) -> Array:
@@ -193,12 +216,24 @@ class _Bundle(Checkpoint):
             if header is None:
                 raise DamageError("its index has no header")
             self._shards: int = header.num_shards
-            self._order: Literal[">", "<"] = ">" if header.endianness else "<"
+            self._order: Order = ">" if header.endianness else "<"
             for key, entry in self._entries.items():
                 # Keys of slices begin with a zero.
                 if not key.startswith(b"\0"):
                     name = key.decode("utf-8", "backslashreplace")
                     self.tensors[name] = Stored(entry.dtype, _sizes(entry.shape), _slices(entry.slices))
+
+    @property
+    def order(self) -> Order:
+        return self._order
+
+    def entries(self, without: Collection[str] = ()) -> Iterator[tuple[bytes, Any, bytes]]:
+        left_out = {name.encode() for name in without}
+        left_out |= {slice_key(name, piece) for name in without for piece in self.tensors[name].slices}
+        for key, entry in self._entries.items():
+            if key not in left_out:
+                with _damage(self.path):
+                    yield key, entry, b"" if entry.slices else self._content(entry)
 
     @property
     def missing(self) -> list[str]:
@@ -213,10 +248,7 @@ class _Bundle(Checkpoint):
         entry = self._entries.get(key)
         if entry is None or (piece is not None and (_sizes(entry.shape) != tuple(shape))):
             raise DamageError(f"a slice of '{name}' is missing")
-        path = self._shard(entry.shard_id)
-        if not path.is_file():
-            raise DamageError(f"{path.name} is missing")
-        content = Region(path).read(entry.offset, entry.size)
+        content = self._content(entry)
         if dtype.hasobject:
             return _strings(content, math.prod(shape), entry.crc32c).reshape(shape)
         if entry.size != math.prod(shape) * dtype.itemsize:
@@ -224,6 +256,36 @@ class _Bundle(Checkpoint):
         if unmasked(entry.crc32c) != crc32c(content):
             raise DamageError(f"the checksum of '{name}' does not match")
         return np.frombuffer(content, dtype.newbyteorder(self._order)).astype(dtype, copy=False).reshape(shape)
+
+    def _content(self, entry: Any) -> bytes:
+        path = self._shard(entry.shard_id)
+        if not path.is_file():
+            raise DamageError(f"{path.name} is missing")
+        return Region(path).read(entry.offset, entry.size)
+
+
+def object_graph(checkpoint: Checkpoint) -> Any:
+    """What a checkpoint says of the objects whose values it holds.
+
+    Raises:
+        InvalidModelError: it is damaged.
+    """
+    content = checkpoint.read(OBJECT_GRAPH)
+    if content.shape != () or not isinstance(content.item(), bytes):
+        raise InvalidModelError(f"{checkpoint.path}: {OBJECT_GRAPH} requires one text, got shape {list(content.shape)}")
+    return messages.parse(messages.TrackableObjectGraph, content.item(), f"{checkpoint.path}: {OBJECT_GRAPH}")
+
+
+def full_names(checkpoint: Checkpoint) -> list[tuple[str, str]]:
+    """What the objects call each variable whose value a checkpoint holds, and its key; none without objects.
+
+    Raises:
+        InvalidModelError: what it says of objects is damaged.
+    """
+    if OBJECT_GRAPH not in checkpoint.tensors:
+        return []
+    nodes = object_graph(checkpoint).nodes
+    return [(each.full_name, each.checkpoint_key) for node in nodes for each in node.attributes]
 
 
 def _strings(content: bytes, count: int, checksum: int) -> Array:
@@ -234,7 +296,7 @@ def _strings(content: bytes, count: int, checksum: int) -> Array:
     for _ in range(count):
         length, position = varint(content, position)
         lengths.append(length)
-    summed = b"".join(length.to_bytes(4 if length < 2**32 else 8, "little") for length in lengths)
+    summed = _summed(lengths)
     stored = content[position : position + 4]
     position += 4
     if stored != masked(crc32c(summed)).to_bytes(4, "little") or position + sum(lengths) != len(content):
@@ -338,3 +400,83 @@ def _ordered(number: int) -> bytes:
     wide = number & ((1 << 8 * max(length, 2)) - 1)
     wide ^= header << 8 * (max(length, 2) - 2) if length > 1 else header >> 8
     return wide.to_bytes(max(length, 2), "big")[-length:]
+
+
+def entry_of(name: str, value: Array, dtype: int, order: Order = "<") -> tuple[bytes, Any, bytes]:
+    """A tensor as a bundle has it: its key, its entry, which does not say yet where its bytes lie, and these.
+
+    Args:
+        name: the tensor's name.
+        value: its value; bytes in an array of objects for strings.
+        dtype: its DataType.
+        order: which byte of a number comes first.
+    """
+    content, checksum = _content_of_strings(value) if value.dtype.hasobject else _content_of_numbers(value, order)
+    entry = messages.BundleEntry(dtype=dtype, size=len(content), crc32c=masked(checksum))
+    entry.shape.SetInParent()
+    for size in value.shape:
+        entry.shape.dim.add(size=size)
+    return name.encode(), entry, content
+
+
+def _content_of_numbers(value: Array, order: Order) -> tuple[bytes, int]:
+    content = value.astype(value.dtype.newbyteorder(order), copy=False).tobytes()
+    return content, crc32c(content)
+
+
+def _content_of_strings(value: Array) -> tuple[bytes, int]:
+    """The bytes, and the checksum, which goes over other bytes than these."""
+    texts = [bytes(text) for text in value.ravel()]
+    summed = _summed(map(len, texts))
+    told = masked(crc32c(summed)).to_bytes(4, "little")
+    behind = told + b"".join(texts)
+    return b"".join(varint_bytes(len(text)) for text in texts) + behind, crc32c(summed + behind)
+
+
+def _summed(lengths: Iterable[int]) -> bytes:
+    """Lengths of strings as their checksum goes over them."""
+    return b"".join(length.to_bytes(4 if length < 2**32 else 8, "little") for length in lengths)
+
+
+def write_bundle(prefix: Path, pieces: Iterable[tuple[bytes, Any, bytes]], order: Order = "<") -> None:
+    """Writes a bundle, its index and one file of bytes, into a folder that is there.
+
+    Args:
+        prefix: the path of both without their endings.
+        pieces: what `entry_of` or `Checkpoint.entries` makes, in any order.
+        order: which byte of a number comes first in them.
+
+    Raises:
+        OSError: nothing can be written there.
+    """
+    header = messages.BundleHeader(num_shards=1, endianness=int(order == ">"))
+    header.version.producer = 1
+    written, offset = {b"": header.SerializeToString()}, 0
+    with _beside(prefix, ".data-00000-of-00001").open("wb") as data:
+        for key, entry, content in pieces:
+            placed = messages.BundleEntry()
+            placed.CopyFrom(entry)
+            placed.shard_id, placed.offset = 0, 0 if entry.slices else offset
+            offset += data.write(content)
+            written[key] = placed.SerializeToString()
+    _beside(prefix, ".index").write_bytes(table.written(sorted(written.items())))
+
+
+def write_record(folder: Path, name: str, before: Path) -> None:
+    """Writes the record of the latest checkpoint of a folder, which goes on from the one that is there.
+
+    Args:
+        folder: where it is written.
+        name: prefix of the latest.
+        before: the folder that may have a record.
+
+    Raises:
+        InvalidModelError: the record that is there is damaged.
+    """
+    state = messages.CheckpointState()
+    record = before / "checkpoint"
+    if record.is_file():
+        state = messages.parse_text(messages.CheckpointState, record.read_bytes(), str(record))
+    others = [path for path in state.all_model_checkpoint_paths if path != name]
+    latest = messages.CheckpointState(model_checkpoint_path=name, all_model_checkpoint_paths=[*others, name])
+    (folder / "checkpoint").write_text(messages.text(latest), encoding="utf-8")

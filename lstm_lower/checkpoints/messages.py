@@ -24,6 +24,7 @@ with needed_by("reading a TensorFlow file"):
         trackable_object_graph_pb2,
         types_pb2,
         variable_pb2,
+        versions_pb2,
     )
 
 _OTHER = "another kind of file or a damaged one"
@@ -65,7 +66,11 @@ _FIELDS = {
     "Extent": {"start": (1, "int64"), "length": (2, "?int64")},
     "TensorSlice": {"extent": (1, "*Extent")},
     # The first entry of a tensor bundle's index, and the others.
-    "BundleHeader": {"num_shards": (1, "int32"), "endianness": (2, "int32")},
+    "BundleHeader": {
+        "num_shards": (1, "int32"),
+        "endianness": (2, "int32"),
+        "version": (3, "tensorboard.VersionDef"),
+    },
     "BundleEntry": {
         "dtype": (1, "int32"),
         "shape": (2, "tensorboard.TensorShapeProto"),
@@ -93,7 +98,7 @@ def _made() -> dict[str, Any]:
         name=f"{_PACKAGE}.proto",
         package=_PACKAGE,
         syntax="proto3",
-        dependency=[module.DESCRIPTOR.name for module in (meta_graph_pb2, tensor_pb2, tensor_shape_pb2)],
+        dependency=[module.DESCRIPTOR.name for module in (meta_graph_pb2, tensor_pb2, tensor_shape_pb2, versions_pb2)],
     )
     for name, fields in _FIELDS.items():
         message = file.message_type.add(name=name)
@@ -158,6 +163,11 @@ def parse_text(kind: Any, text: bytes, what: str) -> Any:
         # Beside its own error the parser lets others through: of conversions, and of texts that nest too deep.
         raise InvalidModelError(f"{what}: a {_name(kind)} is required, got {_OTHER} ({error})") from error
     return message
+
+
+def text(message: Any) -> str:
+    """A message in protobuf's text form."""
+    return str(google.protobuf.text_format.MessageToString(message))
 
 
 def _name(kind: Any) -> str:

@@ -6,17 +6,21 @@ of entries lie; a footer says where the index lies. Behind each block stand how 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from lstm_lower import budget
-from lstm_lower.checkpoints.checksums import crc32c, unmasked
-from lstm_lower.records.wire import DamageError, varint
+from lstm_lower.checkpoints.checksums import crc32c, masked, unmasked
+from lstm_lower.records.wire import DamageError, varint, varint_bytes
 
 _FOOTER = 48
 _MAGIC = 0xDB4775248B80FB57
 _TRAILER = 5
 _RAW = 0
+
+# Bytes of entries after which a new block begins, and entries after which a key is written whole.
+_BLOCK = 1 << 18
+_RESTART = 16
 
 
 class Region:
@@ -108,3 +112,73 @@ def _handle(content: bytes, position: int) -> tuple[Handle, int]:
     offset, position = varint(content, position)
     size, position = varint(content, position)
     return (offset, size), position
+
+
+def written(items: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The bytes of a table.
+
+    Args:
+        items: keys and values, sorted by key.
+    """
+    content, index = bytearray(), _Block()
+    for block in _divided(items):
+        index.add(block.key, _appended(content, block))
+    further = _appended(content, _Block())
+    place = further + _appended(content, index)
+    return bytes(content) + place.ljust(_FOOTER - 8, b"\0") + _MAGIC.to_bytes(8, "little")
+
+
+def _divided(items: Iterable[tuple[bytes, bytes]]) -> Iterator[_Block]:
+    block = _Block()
+    for key, value in items:
+        if len(block.content) > _BLOCK:
+            yield block
+            block = _Block()
+        block.add(key, value)
+    yield block
+
+
+class _Block:
+    """Entries one behind the other, of whose keys the beginnings that they share are left out.
+
+    Attributes:
+        key: the last one.
+        content: the entries.
+    """
+
+    def __init__(self) -> None:
+        self.key = b""
+        self.content = bytearray()
+        self._restarts: list[int] = [0]
+        self._count = 0
+
+    def add(self, key: bytes, value: bytes) -> None:
+        """Adds an entry behind the others."""
+        whole = self._count % _RESTART == 0
+        shared = 0 if whole else _shared(key, self.key)
+        if whole and self._count:
+            self._restarts.append(len(self.content))
+        lengths = (shared, len(key) - shared, len(value))
+        self.content += b"".join(map(varint_bytes, lengths)) + key[shared:] + value
+        self.key = key
+        self._count += 1
+
+    def complete(self) -> bytes:
+        """The block with its restart points, how it is compressed, and its checksum."""
+        numbers = (*self._restarts, len(self._restarts))
+        stored = bytes(self.content) + b"".join(number.to_bytes(4, "little") for number in numbers) + bytes([_RAW])
+        return stored + masked(crc32c(stored)).to_bytes(4, "little")
+
+
+def _shared(one: bytes, other: bytes) -> int:
+    """How many bytes two keys begin with alike."""
+    differing = (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(differing, min(len(one), len(other)))
+
+
+def _appended(content: bytearray, block: _Block) -> bytes:
+    """Where a block lies, which is put behind the others."""
+    stored = block.complete()
+    place = varint_bytes(len(content)) + varint_bytes(len(stored) - _TRAILER)
+    content += stored
+    return place

@@ -18,7 +18,7 @@ from lstm_lower.records import names as recorded_names
 from lstm_lower.records import recipe
 from lstm_lower.records import state as training_state
 from lstm_lower.records.state import Role, TrainingState
-from lstm_lower.replacement import replaced
+from lstm_lower.tensorflow import live
 from lstm_lower.tensorflow.importer import from_tensorflow
 
 Traced = Callable[..., dict[str, Any]]
@@ -88,10 +88,8 @@ class KerasStep:
         for outer, _ in concrete.graph.captures:
             if id(outer) in handles:
                 self.names.of(handles[id(outer)])
-        with contextlib.ExitStack() as renamed:
-            for variable, name in self.names.all():
-                renamed.enter_context(replaced(variable, "_handle_name", f"{name}:0"))
-            model = ir.from_proto(from_tensorflow(concrete, weights="inputs", opset=opset, shapes=self._shapes()))
+        source = live.from_function(concrete, {id(variable.handle): name for variable, name in self.names.all()})
+        model = ir.from_proto(from_tensorflow(source, weights="inputs", opset=opset, shapes=self._shapes()))
         _drop_unread_state(model, results)
         return model, concrete
 

@@ -311,6 +311,32 @@ def atomic_files(folder: Path, first: str | None = None, gone: Sequence[str] = (
         raise
 
 
+@contextlib.contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """A folder to write to that becomes `path` when the block ends well; a folder that is there leaves then.
+
+    Raises:
+        OSError: nothing can be written there, or the folder that is there has a file of an input of the command.
+    """
+    for file in path.rglob("*"):
+        check_place(file if file.is_file() else None)
+    with temporary_folder(path.name, path.parent) as work:
+        new, old = work / "new", work / "old"
+        new.mkdir()
+        yield new
+        for written in (*new.rglob("*"), new):
+            _sync(written)
+        if path.is_dir():
+            path.rename(old)
+        try:
+            new.rename(path)
+        except BaseException:
+            if old.is_dir():
+                old.rename(path)
+            raise
+        _sync(path.parent)
+
+
 def by_content(data: Path, name: str) -> str:
     """The name of a file that lies beside another one, which tells its content: another content is another file.
 

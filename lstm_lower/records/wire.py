@@ -27,6 +27,15 @@ def varint(content: bytes, position: int) -> tuple[int, int]:
     raise DamageError("a varint is truncated")
 
 
+def varint_bytes(number: int) -> bytes:
+    """A number, not negative, as `varint` reads it."""
+    content = bytearray()
+    while number > 127:
+        content.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*content, number])
+
+
 def fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Field numbers and values of a message of which only the beginning may be there.
 

@@ -18,6 +18,7 @@ from lstm_lower.passes.complex_numbers import RealPartsPass
 from lstm_lower.passes.composites import unsupported_nodes
 from lstm_lower.passes.targets.legalize import legalizing_passes
 from lstm_lower.passes.tidy import RemoveUnreadWeightsPass
+from lstm_lower.records import checkpoint_keys
 from lstm_lower.records import state as training_state
 from lstm_lower.records.origin import Origin
 from lstm_lower.records.state import StatePair, TrainingState
@@ -62,6 +63,7 @@ def finish(made: Made, *, weights: str | None, state: Mapping[str, str], demande
     pairs = [pair for pair in made.states if pair.input not in constants] + _extra_pairs(model, state)
     if pairs:
         model.metadata_props.update(training_state.metadata(TrainingState(tuple(pairs), made.loss)))
+    checkpoint_keys.write(model.metadata_props, (key for key in made.keys if key.input not in constants))
     Origin("tensorflow", made.translated).write(model)
     if not any(node.domain == DOMAIN for node in ir.traversal.RecursiveGraphIterator(model.graph)):
         model.graph.opset_imports.pop(DOMAIN, None)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import gc
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ def open_live(source: Any, specs: Sequence[Any] | None, checkpoint: Path | None)
             raise InvalidInputError(
                 "checkpoint requires a graph or a file as the source, got a function, which has values"
             )
-        return _from_function(source)
+        return from_function(source, _keras_paths())
     return _from_graph(source, checkpoint)
 
 
@@ -69,7 +71,27 @@ def _op_defs(graph_def: Any) -> dict[str, Any]:
     return {name: messages.as_ours(messages.OpDefProto, found) for name, found in known.items() if found is not None}
 
 
-def _from_function(function: Any) -> Source:
+def _keras_paths() -> dict[int, str]:
+    """Identity of a handle -> the path of the variable of Keras 3 that holds it; Keras keeps no way back to them."""
+    keras: Any = sys.modules.get("keras")
+    kind = getattr(keras, "Variable", None)
+    if kind is None or keras.backend.backend() != "tensorflow":
+        return {}
+    variables = (each for each in gc.get_objects() if issubclass(type(each), kind))
+    held: Iterator[tuple[Any, Any]] = ((vars(each).get("_value"), vars(each).get("_path")) for each in variables)
+    return {id(value.handle): str(path) for value, path in held if hasattr(value, "handle")}
+
+
+def from_function(function: Any, names: Mapping[int, str]) -> Source:
+    """A concrete function as a source.
+
+    Args:
+        function: the function.
+        names: identity of a variable's handle -> its name; others have TensorFlow's.
+
+    Raises:
+        InvalidInputError: its variables do not live any more.
+    """
     graph = function.graph
     handles = {id(variable.handle): variable for variable in _held(function)}
     trainable = {id(variable.handle) for variable in function.trainable_variables}
@@ -82,20 +104,21 @@ def _from_function(function: Any) -> Source:
         captured.add(inner.name)
         if id(outer) in handles:
             variable = handles[id(outer)]
-            name = unique(variable.name.removesuffix(":0"), taken)
+            name = unique(names.get(id(outer), variable.name.removesuffix(":0")), taken)
             variables[node] = _variable(name, np.asarray(variable.numpy()), id(outer) in trainable, variable.dtype)
         elif inner.dtype == tf.resource:
             # A function that only passes a variable's handle on, to an optimizer's op, does not know the variable.
             value = _read(outer)
             if value is not None:
-                variables[node] = _variable(unique(node, taken), value.numpy(), False, value.dtype)  # noqa: FBT003
+                name = unique(names.get(id(outer), node), taken)
+                variables[node] = _variable(name, value.numpy(), False, value.dtype)  # noqa: FBT003
         elif hasattr(outer, "numpy") and outer.dtype != tf.variant:
             constants[node] = np.asarray(outer.numpy())
     inputs: dict[str, str] = {}
-    names: set[str] = set()
+    arguments: set[str] = set()
     for tensor in graph.inputs:
         if tensor.name not in captured:
-            inputs[unique(_argument_name(tensor), names)] = tensor.name
+            inputs[unique(_argument_name(tensor), arguments)] = tensor.name
     # Behind its results stand those that gradients outside of it have read.
     outputs = dict(zip(_output_names(function.structured_outputs), (x.name for x in function.outputs), strict=False))
     graph_def = messages.as_ours(messages.GraphDef, graph.as_graph_def(add_shapes=True))

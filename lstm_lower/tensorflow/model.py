@@ -10,11 +10,13 @@ from typing import Any
 import onnx_ir as ir
 
 from lstm_lower.checkpoints.values import onnx_dtype, shape_of
+from lstm_lower.dtypes import PARTS
 from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerError, UnsupportedOpError, some
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr
 from lstm_lower.opdef import DOMAIN, definition
 from lstm_lower.passes.rules.registry import RULES
+from lstm_lower.records.checkpoint_keys import CheckpointKey
 from lstm_lower.records.state import Role, StatePair
 from lstm_lower.tensorflow import (  # noqa: F401 (they register what is done with their ops)
     conditionals,
@@ -54,6 +56,7 @@ class Made:
         initializer: what gives variables without a value their first ones, where the graph has it.
         translated: how many ops have become operators of ONNX's.
         renamed: name that an output shares with an input -> the one that it has instead.
+        keys: where a checkpoint has the values of state.
     """
 
     label: str
@@ -67,6 +70,7 @@ class Made:
     initializer: str | None
     translated: int
     renamed: dict[str, str]
+    keys: list[CheckpointKey]
 
 
 class OpenRankError(InvalidInputError):
@@ -304,6 +308,7 @@ class ModelBuilder:
         graph.outputs.extend(self._outputs(outputs))
         values: dict[str, Array | None] = {}
         pairs: list[StatePair] = []
+        keys: list[CheckpointKey] = []
         unread = {x for x in self.interface.sources if not (made[x].uses() or made[x].is_graph_output())}
         ordered = [made[public] for public in inputs if public in made and public not in unread]
         for cell, (public, value) in states.items():
@@ -317,6 +322,7 @@ class ModelBuilder:
             if not is_asked:
                 values[public] = variable.value
             pairs.append(StatePair(public, new.get(cell), _role(variable, value.dtype), variable=variable.name))
+            keys += _key(public, variable, value.dtype)
         graph.inputs.extend(ordered)
         makers = {x: self.nodes[split_name(tensor)[0]].op for x, tensor in self.interface.sources.items()}
         sources = [f"{public} ({op})" for public, op in makers.items() if public not in unread]
@@ -325,7 +331,7 @@ class ModelBuilder:
         loss = self._loss(pairs)
         return Made(
             self.source.label, t.model, list(inputs), values, pairs, self.scalars, loss, sources, initializer,
-            t.translated, self.interface.renamed,
+            t.translated, self.interface.renamed, keys,
         )  # fmt: skip
 
     def _loss(self, pairs: Sequence[StatePair]) -> str | None:
@@ -377,6 +383,13 @@ def _role(variable: Variable, dtype: ir.DataType | None) -> Role:
     if variable.trainable:
         return "weight"
     return "counter" if dtype is not None and dtype.is_integer() else "slot"
+
+
+def _key(public: str, variable: Variable, dtype: ir.DataType | None) -> list[CheckpointKey]:
+    """Where a checkpoint has a variable's value, unless that is a tensor of the variable's name."""
+    box = None if variable.box is None else tuple((side.start, side.stop) for side in variable.box)
+    key = CheckpointKey(public, variable.key or variable.name, box, dtype in PARTS)
+    return [] if key == CheckpointKey(public, variable.name) else [key]
 
 
 def _all_ops(region: Region) -> list[Any]:

@@ -36,6 +36,8 @@ class Variable:
         trainable: whether an optimizer would train it.
         shape: its sizes, `None` for those that are open; `None` where not even the rank is known.
         dtype: its DataType, 0 where it is not known.
+        key: the tensor of a checkpoint that has its value; `None` where none has.
+        box: what of this tensor is its value, where that is not all of it.
     """
 
     name: str
@@ -43,6 +45,8 @@ class Variable:
     trainable: bool = True
     shape: Shape | None = None
     dtype: int = 0
+    key: str | None = None
+    box: tuple[slice, ...] | None = None
 
     @property
     def has_value(self) -> bool:

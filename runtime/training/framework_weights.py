@@ -354,16 +354,51 @@ def copy_traced_into_keras(model: Any, values: Mapping[str, Array], state: Train
     weights = tuple(f"/{_name(pair)}" for pair in state.pairs if pair.role == "weight")
     # Slots often have the name of their weight behind their own.
     names = [_name(pair) for pair in state.pairs if pair.role == "weight" or not _name(pair).endswith(weights)]
-    # The step has TensorFlow's names, from which paths of Keras 3 differ in subclassed models.
-    inner = [_tensorflow_name(variable) for variable in variables]
-    sources = _traced(inner, names) or _traced([_path(variable) for variable in variables], names)
+    # A file has TensorFlow's names, from which paths of Keras 3 differ in subclassed models.
+    paths, inner = [_path(variable) for variable in variables], [_tensorflow_name(variable) for variable in variables]
+    sources = _traced(paths, names) or _traced(inner, names)
     if not sources:
-        doubts = [_doubt(path, inner, names) for path in dict.fromkeys(inner)]
+        called = max(inner, paths, key=lambda each: len({*each} & {*names}))
+        doubts = [_doubt(path, called, names) for path in dict.fromkeys(called)]
         raise InvalidInputError(
             f"to_keras requires one name in the step for each variable, got {some([x for x in doubts if x], 12)}; "
             f"the step has {some(names, 12)}"
         )
     _assign(list(zip(variables, sources, strict=True)), named)
+
+
+def optimizer_pairs(optimizer: Any, values: Mapping[str, Array], state: TrainingState) -> list[tuple[Any, Array]]:
+    """Variables of a Keras optimizer, and their values in a step; the learning rate stays.
+
+    Args:
+        optimizer: of Keras 3 or tf-keras, built for the model's weights.
+        values: by state input.
+        state: what the step changes.
+
+    Raises:
+        InvalidInputError: it is no such optimizer, or the step lacks one of its variables, or has another shape.
+    """
+    listed = getattr(optimizer, "variables", ())
+    variables = list(listed() if callable(listed) else listed)
+    if not variables or not all(hasattr(variable, "assign") for variable in variables):
+        raise InvalidInputError(
+            "optimizer requires one of Keras 3 or tf-keras that is built, as "
+            f"optimizer.build(model.trainable_variables) does, got {optimizer!r}"
+        )
+    named = by_name({pair.input: _name(pair) for pair in state.pairs}, values)
+    pairs = list(zip(variables, _numbered([_path(variable) for variable in variables]), strict=True))
+    missing = [name for _, name in pairs if name not in named and not name.endswith("learning_rate")]
+    if missing:
+        raise InvalidInputError(
+            f"optimizer requires one like that of the step, which has {some(list(named), 12)}, got one with "
+            f"{some(missing)}{nearest(missing[0], named)}"
+        )
+    kept = [(variable, name) for variable, name in pairs if name in named]
+    for variable, name in kept:
+        if tuple(variable.shape) != named[name].shape:
+            wanted, got = list(named[name].shape), list(variable.shape)
+            raise InvalidInputError(f"optimizer requires '{name}' of shape {wanted}, got {got}")
+    return [(variable, named[name]) for variable, name in kept]
 
 
 def _variables(model: Any) -> list[Any]:

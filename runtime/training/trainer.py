@@ -16,6 +16,7 @@ import math
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -35,7 +36,7 @@ from lstm_lower.passes.tidy import SortPass
 from lstm_lower.passes.training.optimizers import Optimizer
 from lstm_lower.passes.training.options import AVERAGE, AVERAGED, LearningRateInputPass, TrainingOptionsPass
 from lstm_lower.passes.training.updates import Group
-from lstm_lower.records import certificate, contracts, optimizer_state
+from lstm_lower.records import certificate, checkpoint_keys, contracts, optimizer_state
 from lstm_lower.records import state as training_state
 from lstm_lower.records.model_files import read_all
 from lstm_lower.records.state import TrainingState
@@ -496,8 +497,8 @@ class Trainer(Trainable):
     def _optimizer_state(self, module: Any, optimizer: Any) -> OptimizerState:
         return OptimizerState(optimizer, module, optimizer_state.parse(self.model.metadata_props))
 
-    def to_keras(self, model: Any) -> None:
-        """Copies weights and what layers keep into a Keras model.
+    def to_keras(self, model: Any, optimizer: Any = None) -> None:
+        """Copies weights and what layers keep into a Keras model; its `save` writes them as Keras does.
 
         A weight that neither training nor evaluation reads is not in a step of `ll.from_keras`, and stays as it is in
         the model. A step of `ll.from_tensorflow`, which may train several models, must have every variable.
@@ -505,14 +506,46 @@ class Trainer(Trainable):
         Args:
             model: the model that the step was made of, the same one loaded from a file, or built anew by the same code,
                 where Keras numbers layers on.
+            optimizer: of Keras, such as `model.optimizer`, built for this model's weights, which gets the optimizer's
+                state under the same names; its learning rate stays.
 
         Raises:
             InvalidInputError: it is not certain which variable is which, or one has another shape; nothing is changed.
         """
+        slots = [] if optimizer is None else framework_weights.optimizer_pairs(optimizer, self.held_state(), self.state)
         if names := framework_weights.recorded(self.model):
             framework_weights.copy_into_keras(model, self.weights(), names)
         else:
             framework_weights.copy_traced_into_keras(model, self.held_state(), self.state)
+        for variable, value in slots:
+            variable.assign(value)
+
+    def to_tensorflow(self, path: str | os.PathLike[str], like: str | os.PathLike[str] | None = None) -> None:
+        """Writes the state as TensorFlow has it, optimizer's slots and counters included, without TensorFlow.
+
+        Without `like` it becomes a checkpoint, in which every variable of the step stands under its own name:
+        `tf.compat.v1.train.Saver().restore(session, path)` reads it. With `like` it becomes a copy of a checkpoint or
+        SavedModel in which the step's variables have their trained values and all others those that they had. A step of
+        `ll.from_tensorflow(file)` knows where the file's checkpoint has each value; otherwise names tell. A SavedModel
+        has room for its own variables alone: it goes without slots if it was saved without.
+
+        Args:
+            path: prefix of the checkpoint, such as `run/model.ckpt`, or the SavedModel's folder. The record
+                `checkpoint` beside a prefix says that it is the latest.
+            like: the checkpoint or SavedModel that the step was made of, or another one of the same program: a prefix,
+                a folder with a record of the latest, or a SavedModel's folder. It may be `path` itself.
+
+        Raises:
+            InvalidInputError: `like` is no such thing, lacks a weight, or has one of another dtype or shape.
+            InvalidModelError: `like` is damaged.
+            OSError: nothing can be written there.
+        """
+        # It needs a package of an extra.
+        from lstm_lower.runtime.training.tensorflow_files import Trained, write
+
+        held, keys = self.held_state(), checkpoint_keys.parse(self.model.metadata_props)
+        trained = [Trained.of(pair, keys.get(pair.input), held[pair.input]) for pair in self.state.pairs]
+        write(Path(path), trained, None if like is None else Path(like))
 
     def save_weights(self, path: str | os.PathLike[str]) -> None:
         """Writes weights and what layers keep as safetensors, without the optimizer's state.

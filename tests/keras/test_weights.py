@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import lstm_lower as ll
+from tests.support.tensorflow_programs import run
 
 keras = pytest.importorskip("keras")
 pytest.importorskip("tensorflow")
@@ -131,3 +132,45 @@ def test_a_weight_that_nothing_reads_stays_as_it_is() -> None:
         np.testing.assert_array_equal(variables.layers[0].spare.numpy(), [1, 2, 3])
         (predicted,) = trainer.predict({"x": X[:, 0]}).values()
         np.testing.assert_allclose(variables(X[:, 0]).numpy(), predicted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", [".keras", ".weights.h5"])
+def test_training_goes_on_in_keras(ending: str, tmp_path: Path) -> None:
+    """Three steps here and three there are six there."""
+    model = keras.Sequential([keras.Input((5, 3)), keras.layers.LSTM(4), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.Adam(0.01), "mse")
+    model.optimizer.build(model.trainable_variables)
+    before = [variable.numpy() for variable in (*model.weights, *model.optimizer.variables)]
+    trainer = ll.Trainer(ll.from_keras(model))
+    for _ in range(3):
+        trainer.step({"x": X, "y": Y})
+    for _ in range(6):
+        model.train_on_batch(X, Y)
+    six = [variable.numpy() for variable in (*model.weights, *model.optimizer.variables)]
+    for variable, value in zip((*model.weights, *model.optimizer.variables), before, strict=True):
+        variable.assign(value)
+    trainer.to_keras(model, model.optimizer)
+    path = tmp_path / f"model{ending}"
+    with keras_own_warnings():
+        (model.save_weights if ending == ".weights.h5" else model.save)(path)
+    np.savez(tmp_path / "data.npz", x=X, y=Y)
+    run("keras", "go_on", path, tmp_path)
+    with np.load(tmp_path / "after.npz") as after:
+        for number, value in enumerate(six):
+            np.testing.assert_allclose(after[f"arr_{number}"], value, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_an_optimizer_of_another_kind_is_refused() -> None:
+    model = built()
+    trainer = ll.Trainer(ll.from_keras(model, "mse", keras.optimizers.Adam(0.01)))
+    before = [variable.numpy() for variable in model.variables]
+    other = keras.optimizers.SGD(0.1, momentum=0.9)
+    with pytest.raises(ll.InvalidInputError, match="optimizer requires one of Keras 3 or tf-keras that is built"):
+        trainer.to_keras(model, "adam")
+    other.build(model.trainable_variables)
+    trainer.step({"x": X, "y": Y})
+    with pytest.raises(ll.InvalidInputError, match="optimizer requires one like that of the step"):
+        trainer.to_keras(model, other)
+    assert all((a == b.numpy()).all() for a, b in zip(before, model.variables, strict=True))

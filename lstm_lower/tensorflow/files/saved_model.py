@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from lstm_lower.checkpoints import messages, values
-from lstm_lower.checkpoints.bundle import Checkpoint
+from lstm_lower.checkpoints.bundle import OBJECT_GRAPH, Checkpoint, object_graph
 from lstm_lower.errors import InvalidInputError, InvalidModelError, some
 from lstm_lower.tensorflow.files.functions import OpTable, function_graph
-from lstm_lower.tensorflow.files.variables import OBJECT_GRAPH, check_fits, object_graph
+from lstm_lower.tensorflow.files.variables import check_fits
 from lstm_lower.tensorflow.sources import Source, Variable, unique
 
 # The child of the root that holds the signatures.
@@ -101,13 +101,11 @@ def function_source(meta: Any, name: str, label: str, checkpoint: Checkpoint | N
 
 def all_variables(meta: Any, label: str, checkpoint: Checkpoint | None) -> dict[str, Variable]:
     """Every variable of a SavedModel, by a name of its own; errors as `function_source`'s."""
-    reader, found = _Reader(meta, label, checkpoint), dict[str, Variable]()
-    keys, taken = reader.keys(), set[str]()
-    for index, node in enumerate(meta.object_graph_def.nodes):
-        if node.HasField("variable"):
-            name = unique(node.variable.name, taken)
-            found[name] = reader.variable(node.variable, name, keys.get(index))
-    return found
+    reader, nodes = _Reader(meta, label, checkpoint), meta.object_graph_def.nodes
+    keys = reader.keys()
+    return {
+        name: reader.variable(nodes[index].variable, name, keys.get(index)) for index, name in reader.names().items()
+    }
 
 
 @dataclasses.dataclass
@@ -140,17 +138,14 @@ class _Reader:
 
     def _capture(self, source: Source, captured: dict[str, int]) -> None:
         """Says what stands behind the arguments that are no operands of a call."""
-        nodes, keys = self.meta.object_graph_def.nodes, self.keys()
+        nodes, keys, names = self.meta.object_graph_def.nodes, self.keys(), self.names()
         constants = {node.name: node for node in self.meta.graph_def.node if node.op == "Const"}
-        taken: set[str] = set()
         for argument, index in captured.items():
             if not 0 <= index < len(nodes):
                 raise InvalidModelError(f"{self.label}: '{argument}' requires an object to refer to, got {index}")
             node = nodes[index]
             if node.HasField("variable"):
-                source.variables[argument] = self.variable(
-                    node.variable, unique(node.variable.name, taken), keys.get(index)
-                )
+                source.variables[argument] = self.variable(node.variable, names[index], keys.get(index))
             elif node.HasField("constant"):
                 constant = constants.get(node.constant.operation)
                 if constant is None:
@@ -167,7 +162,13 @@ class _Reader:
             return Variable(name, None, saved.trainable, shape, saved.dtype)
         stored = checkpoint.tensors[key]
         check_fits(checkpoint, name, (saved.dtype, shape), (stored.dtype, stored.shape))
-        return Variable(name, lambda: checkpoint.read(key), saved.trainable, stored.shape, stored.dtype)
+        return Variable(name, lambda: checkpoint.read(key), saved.trainable, stored.shape, stored.dtype, key)
+
+    def names(self) -> dict[int, str]:
+        """Object -> the name of the variable that it is, the same whichever function is looked at."""
+        taken = set[str]()
+        nodes = enumerate(self.meta.object_graph_def.nodes)
+        return {index: unique(node.variable.name, taken) for index, node in nodes if node.HasField("variable")}
 
     def keys(self) -> dict[int, str]:
         """Object -> the key of its value in the checkpoint: both are graphs of objects, with a root and named edges."""

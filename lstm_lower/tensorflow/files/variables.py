@@ -8,7 +8,7 @@ from typing import Any
 
 from lstm_lower import dims
 from lstm_lower.checkpoints import messages, values
-from lstm_lower.checkpoints.bundle import Checkpoint, box_shape
+from lstm_lower.checkpoints.bundle import Checkpoint, box_shape, full_names
 from lstm_lower.errors import InvalidInputError, InvalidModelError, some
 from lstm_lower.tensorflow.sources import Shape, Variable
 
@@ -19,9 +19,6 @@ _SAVERS = {"SaveV2": (1, 2, 3), "SaveSlices": (1, 2, 3), "Save": (1, None, 2)}
 
 # Ops that hand a variable or its value on.
 _PASSING = ("Identity", "ReadVariableOp", "RefIdentity", "DisableCopyOnRead")
-
-# The key under which checkpoints of objects keep what their keys belong to.
-OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
 def graph_variables(graph_def: Any, collections: Any, checkpoint: Checkpoint | None) -> dict[str, Variable]:
@@ -46,7 +43,9 @@ def graph_variables(graph_def: Any, collections: Any, checkpoint: Checkpoint | N
         value = reading.get(name)
         if value is not None:
             shape = value.check(name, dtype, shape)
-        found[name] = Variable(name, None if value is None else value.read, name in trained, shape, dtype)
+        found[name] = Variable(name, None, name in trained, shape, dtype)
+        if value is not None:
+            found[name] = Variable(name, value.read, name in trained, shape, dtype, value.key, value.box)
     return found
 
 
@@ -192,23 +191,10 @@ class _Reading:
                 yield _node_of(record.variable_name), value
 
     def _objects(self) -> Iterator[tuple[str, _Value]]:
-        for node in [] if OBJECT_GRAPH not in self.checkpoint.tensors else object_graph(self.checkpoint).nodes:
-            for attribute in node.attributes:
-                value = self._value(attribute.checkpoint_key)
-                if value is not None:
-                    yield attribute.full_name, value
-
-
-def object_graph(checkpoint: Checkpoint) -> Any:
-    """What a checkpoint says of the objects whose values it holds.
-
-    Raises:
-        InvalidModelError: it is damaged.
-    """
-    content = checkpoint.read(OBJECT_GRAPH)
-    if content.shape != () or not isinstance(content.item(), bytes):
-        raise InvalidModelError(f"{checkpoint.path}: {OBJECT_GRAPH} requires one text, got shape {list(content.shape)}")
-    return messages.parse(messages.TrackableObjectGraph, content.item(), f"{checkpoint.path}: {OBJECT_GRAPH}")
+        for name, key in full_names(self.checkpoint):
+            value = self._value(key)
+            if value is not None:
+                yield name, value
 
 
 def _texts(by_name: dict[str, Any], inputs: list[str], position: int) -> list[str]:
