@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from lstm_lower.runtime.training.adapters import export_adapter as export_adapter
     from lstm_lower.runtime.training.adapters import merge as merge
     from lstm_lower.runtime.training.bundle import export_training as export_training
+    from lstm_lower.runtime.training.low_rank import export_peft as export_peft
+    from lstm_lower.runtime.training.low_rank import lora as lora
     from lstm_lower.runtime.training.trainer import Trainer as Trainer
     from lstm_lower.tensorflow import from_tensorflow as from_tensorflow
     from lstm_lower.tensorflow import tf2onnx_ops as tf2onnx_ops
@@ -48,12 +50,14 @@ __all__ = [
     "Trainer",
     "UnsupportedOpError",
     "export_adapter",
+    "export_peft",
     "export_training",
     "from_keras",
     "from_onnx",
     "from_tensorflow",
     "from_torch",
     "gradient",
+    "lora",
     "lower",
     "merge",
     "optimize",
@@ -86,6 +90,8 @@ _LAZY = {
     "Trainer": "lstm_lower.runtime.training.trainer",
     "export_training": "lstm_lower.runtime.training.bundle",
     "export_adapter": "lstm_lower.runtime.training.adapters",
+    "export_peft": "lstm_lower.runtime.training.low_rank",
+    "lora": "lstm_lower.runtime.training.low_rank",
     "merge": "lstm_lower.runtime.training.adapters",
     "from_keras": "lstm_lower.keras",
     "from_onnx": "lstm_lower.onnx",

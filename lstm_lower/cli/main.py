@@ -22,6 +22,7 @@ from lstm_lower.cli.diff_command import diff
 from lstm_lower.cli.export_command import export
 from lstm_lower.cli.gradient_command import gradient
 from lstm_lower.cli.inspect_command import inspect
+from lstm_lower.cli.lora_command import lora
 from lstm_lower.cli.lower_command import lower
 from lstm_lower.cli.ops_command import ops
 from lstm_lower.cli.optimize_command import optimize
@@ -118,6 +119,7 @@ def _main(
 
 app.command(cls=_Command)(lower)
 app.command(cls=_Command)(gradient)
+app.command(cls=_Command)(lora)
 app.command(cls=_Command)(export)
 app.command(cls=_Command)(inspect)
 app.command(cls=_Command)(run)

@@ -73,7 +73,7 @@ def from_onnx(
             a floating dtype that the loss depends on, except scalars, masks of infinities, and constants that belong
             to a formula (`passes.gradients.fixed_constants`: statistics of batch normalization, tables of rotary
             embeddings and transforms, windows, scales of quantized numbers), which are trained only where their exact
-            name is given. Others stay constants.
+            name is given. Others stay constants. Of a model of `ll.lora` `None` trains its matrices alone.
         what: `train` for a step that updates its state, `gradients` for `loss` and `grad/<weight>`, `input_gradient`
             for `loss` and `grad/<input>`, `forward` for `loss`.
 

@@ -22,7 +22,7 @@ from lstm_lower.passes.differentiate import GradientPass
 from lstm_lower.passes.gradients.activity import Activity, learned, weights
 from lstm_lower.passes.gradients.fixed_constants import fixed_constants
 from lstm_lower.passes.training.losses import BY_NAME, Loss, Target, resolve, shape_of
-from lstm_lower.records import recipe
+from lstm_lower.records import adaptation, recipe
 from lstm_lower.records import state as training_state
 from lstm_lower.records.origin import Origin
 from lstm_lower.records.state import StatePair, TrainingState
@@ -210,6 +210,9 @@ class ObjectivePass(Pass):
         fixed = fixed_constants(model.graph, facts)
         if self.trainable is not None and not callable(self.trainable):
             return _chosen(floating, self.trainable, fixed)
+        adapted = adaptation.parse(model.metadata_props)
+        if self.trainable is None and adapted is not None:
+            return _chosen(floating, adapted.weights, fixed)
         reached = Activity(model.graph, facts, floating, [loss]).active
         if self.trainable is not None:
             # What is not asked for by name needs no gradient that is zero everywhere.
