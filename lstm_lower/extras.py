@@ -13,7 +13,6 @@ EXTRAS = {
     "onnxruntime_ep_openvino": "openvino",
     "onnxruntime_ep_webgpu": "webgpu",
     "onnxruntime_ggml": "ggml",
-    "onnxscript": "torch",
     "pyarrow": "data",
     "tensorboard": "tensorflow-files",
     "tensorflow": "tensorflow",

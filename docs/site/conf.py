@@ -39,7 +39,7 @@ exclude_patterns = ["**/node_modules"]
 myst_heading_anchors = 4  # named as GitHub names them
 suppress_warnings = ["myst.header"]
 
-autodoc_mock_imports = ["keras", "onnxscript", "tensorflow", "torch"]
+autodoc_mock_imports = ["keras", "tensorflow", "torch"]
 default_role = "literal"  # single backticks in docstrings
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"

@@ -1,8 +1,9 @@
-"""Which module of its source a node comes from, where the exporter has recorded it in the node's metadata."""
+"""Which module of its source a node comes from, where that is recorded in the node's metadata."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 import onnx_ir as ir
 
@@ -11,6 +12,12 @@ import onnx_ir as ir
 _MODULES = "pkg.torch.onnx.name_scopes"
 # What it notes of operations that are in no module.
 _OUTSIDE = "_empty_nn_module_stack_from_metadata_hook"
+
+
+def record(node: ir.Node, modules: Sequence[str]) -> None:
+    """Notes the modules around a node from the outermost, each with those before it, unless some are noted already."""
+    if modules:
+        node.metadata_props.setdefault(_MODULES, repr([*modules, node.op_type]))
 
 
 def scope(node: ir.Node) -> tuple[str, ...]:

@@ -16,13 +16,11 @@ __all__ = ["from_torch"]
 def __getattr__(name: str) -> Any:
     if name != "from_torch":
         raise AttributeError(f"module 'lstm_lower.torch' has no attribute {name!r}")
-    # The exporter asks whether triton is there, and need not find it. Where TensorFlow was imported before, the process
+    # PyTorch asks whether triton is there, and need not find it. Where TensorFlow was imported before, the process
     # ends while triton is: both have an LLVM of their own.
     if "tensorflow" in sys.modules:
         sys.modules.setdefault("triton", None)  # type: ignore[arg-type]  # what Python takes for a module that is missing
     with needed_by("the export of a PyTorch module"):
-        import onnxscript  # noqa: F401 (the exporter's own, which it asks for only when it is called)
-
         from lstm_lower.torch.importer import from_torch
     globals()[name] = from_torch
     return from_torch

@@ -10,7 +10,7 @@ from torch.export import Dim
 
 from lstm_lower.errors import InvalidInputError
 
-# Why an axis is fixed that PyTorch or its exporter do not take another size of.
+# Why an axis is fixed that PyTorch does not take another size of.
 BY_ITSELF = "forward works for this size alone"
 
 Axes = dict[str, dict[int, str]]

@@ -43,34 +43,11 @@ def frames(error: BaseException) -> list[tuple[types.FrameType, int]]:
 
 
 def told(error: Exception) -> str:
-    """What PyTorch, its exporter or lstm-lower raised unexpectedly on a module, for `explained`."""
+    """What PyTorch or lstm-lower raised unexpectedly on a module, for `explained`."""
     return (
         f"a module that it can follow, got {cause(error)}; export its parts one by one to find which to write "
         "with other PyTorch operations"
     )
-
-
-def _missing(error: BaseException) -> re.Match[str] | None:
-    return re.search(r"No ONNX function found for <OpOverload\(op='\w+\.(\w+)'", cause(error))
-
-
-def lacks_formula(error: BaseException) -> bool:
-    """Whether an operation cannot be written at any size."""
-    return _missing(error) is not None
-
-
-def unwritten(error: BaseException, program: torch.export.ExportedProgram) -> str:
-    """The operation that cannot be written, and where the module's code calls it, as far as the exporter tells."""
-    found = _missing(error)
-    if found is None:
-        return f": {cause(error)}"
-    name = found[1].strip("_")
-    for node in program.graph.nodes:
-        called = str(getattr(node.target, "_opname", "")).strip("_")
-        frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
-        if called == name and frames:
-            return f" {name}, which {Path(frames[-1][0]).name}:{frames[-1][1]} calls"
-    return f" {name}"
 
 
 def way_around(error: BaseException) -> str:

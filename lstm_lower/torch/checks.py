@@ -20,6 +20,7 @@ from torch.fx.experimental import symbolic_shapes
 from torch.fx.experimental.sym_node import SymNode
 
 from lstm_lower.replacement import replaced
+from lstm_lower.torch.aten.tracing import traces
 from lstm_lower.torch.causes import is_users
 from lstm_lower.torch.interface import Step
 from lstm_lower.torch.source import innermost, is_caught, only_raises
@@ -101,11 +102,6 @@ def _parts(test: ast.expr, *, truth: bool) -> Iterator[tuple[ast.expr, bool | No
         yield test, None if any(isinstance(node, hidden) for node in ast.walk(test)) else truth
 
 
+@traces(torch._assert, torch._assert_async)
 def _passed(*_args: Any, **_options: Any) -> None:
     """A check that holds."""
-
-
-CHECKS: dict[Any, Callable[..., None]] = {
-    torch._assert: _passed,
-    torch._assert_async: _passed,
-}

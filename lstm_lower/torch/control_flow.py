@@ -89,9 +89,9 @@ class _Lifted:
         outer = _OUTER.get()
         if outer and {name, *outer} != {"torch.cond"}:
             raise UnsupportedOpError(
-                f"{name} requires a place outside of other control flow, got one within {outer[-1]}, which PyTorch's "
-                "exporter does not follow; use torch.where in place of a cond, or a Python loop over a fixed number of "
-                "steps in place of a scan"
+                f"{name} requires a place outside of other control flow, got one within {outer[-1]}, which "
+                "torch.export does not follow; use torch.where in place of a cond, or a Python loop over a fixed "
+                "number of steps in place of a scan"
             )
         self._mode = mode
         self._count = len(operands)

@@ -1,7 +1,7 @@
 """Derivatives that a module takes of its own values: `torch.autograd.grad`, and the transforms of `torch.func`.
 
-PyTorch cannot trace its own backward pass. Here a derivative is a node in a trace, of which `inner_gradients` makes the
-gradient that any other part of a model has.
+PyTorch cannot trace its own backward pass. Here a derivative is a node in a trace, of which a pass makes the gradient
+that any other part of a model has.
 """
 
 from __future__ import annotations
@@ -10,18 +10,56 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import onnx_ir as ir
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder, Expr, replace
+from lstm_lower.graph.subgraphs import all_nodes
+from lstm_lower.passes.base import Pass
+from lstm_lower.passes.differentiate import check_rules, decomposed
+from lstm_lower.passes.driver import run_passes
+from lstm_lower.passes.gradient_preparation import preparing_passes
+from lstm_lower.passes.gradients.activity import Activity
+from lstm_lower.passes.gradients.ragged_scans import ragged_scans_to_loops
+from lstm_lower.passes.gradients.reverse import Reverse
 from lstm_lower.replacement import replaced
-from lstm_lower.torch.functions import all_stopped, node
-from lstm_lower.torch.inner_gradients import DERIVATIVES
+from lstm_lower.torch.aten.registry import Call, translates
+from lstm_lower.torch.aten.tracing import operator
 
 Function = Callable[..., Any]
+# The domain of two nodes. Gradient: results, as many seeds, and operands -> the operands' gradients. Primal: a value
+# that is an operand by itself, whatever else it is read by.
+_DOMAIN = "lstm_lower.torch.derivatives"
 # A derivative is written for each row of a Jacobian.
 _ROWS = 256
+
+
+@operator("gradient(Tensor[] results, Tensor[] seeds, Tensor[] operands) -> Tensor[]")
+def _GRADIENT(  # noqa: N802
+    results: Sequence[Tensor],  # noqa: ARG001
+    seeds: Sequence[Tensor],  # noqa: ARG001
+    operands: Sequence[Tensor],
+) -> list[Tensor]:
+    return [x.new_empty(x.shape) for x in operands]
+
+
+@operator("primal(Tensor x) -> Tensor")
+def _PRIMAL(x: Tensor) -> Tensor:  # noqa: N802
+    return x.new_empty(x.shape)
+
+
+@translates(_GRADIENT)
+def _gradient(n: Call, results: Sequence[Expr], seeds: Sequence[Expr], operands: Sequence[Expr]) -> Sequence[Expr]:
+    return n.of_domain(_DOMAIN, "Gradient", [*results, *seeds, *operands], outputs=len(results))
+
+
+@translates(_PRIMAL)
+def _primal(n: Call, x: Expr) -> Expr:
+    return n.of_domain(_DOMAIN, "Primal", [x])[0]
 
 
 def _refused(what: str, way: str) -> UnsupportedOpError:
@@ -45,12 +83,7 @@ def _gradients(outputs: Sequence[Any], inputs: Sequence[Any], seeds: Sequence[An
     """The gradients of the sum of outputs, each times its seed."""
     results, operands = _checked(outputs), _checked(inputs)
     ones = [torch.ones_like(y) if seed is None else seed for y, seed in zip(results, seeds, strict=True)]
-    return node(
-        f"{DERIVATIVES}::Gradient",
-        [*results, *_checked(ones), *operands],
-        {"outputs": len(results)},
-        [(x, x.shape) for x in operands],
-    )
+    return _GRADIENT(results, _checked(ones), operands)
 
 
 def _apart(value: Any) -> Any:
@@ -58,7 +91,7 @@ def _apart(value: Any) -> Any:
     if not isinstance(value, Tensor) or not value.is_floating_point():
         return value
     (x,) = _checked([value])
-    return node(f"{DERIVATIVES}::Primal", [x], {}, [(x, x.shape)])[0]
+    return _PRIMAL(x)
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:
@@ -82,7 +115,7 @@ def _grad(
     results = _tuple(outputs)
     seeds = (None,) * len(results) if grad_outputs is None else _tuple(grad_outputs)
     found = _gradients(results, _tuple(inputs), seeds)
-    return tuple(found) if create_graph else tuple(map(all_stopped, found))
+    return tuple(found) if create_graph else tuple(x.detach() for x in found)
 
 
 def _chosen(values: tuple[Any, ...], argnums: Any) -> Any:
@@ -184,3 +217,80 @@ def derivatives_written() -> Iterator[None]:
         replaced(torch.autograd, "backward", _backward),
     ):
         yield
+
+
+def with_inner_gradients(model: ir.Model) -> ir.Model:
+    """A model whose nodes of the domain are formulas.
+
+    Raises:
+        UnsupportedOpError: one of them has none.
+    """
+    if not any(node.domain == _DOMAIN for node in all_nodes(model.graph)):
+        return model
+    return run_passes(model, [*preparing_passes(), InnerGradientsPass()])
+
+
+class InnerGradientsPass(Pass):
+    """Writes gradients within a model; inner ones first, of which others may be taken."""
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Writes them.
+
+        Raises:
+            UnsupportedOpError: one stands in a body, or goes through operators without a rule.
+        """
+        space = self.context.space
+        if any(node.domain == _DOMAIN and node.graph is not model.graph for node in all_nodes(model.graph)):
+            raise UnsupportedOpError(
+                "a derivative inside forward or loss must be outside of control flow, got one in the body of "
+                "a cond, a loop or a scan; take it outside, of the function that holds the control flow"
+            )
+        for node in list(model.graph):
+            if node.domain == _DOMAIN and node.op_type == "Primal":
+                b = Builder.before(node, space)
+                assert node.inputs[0] is not None
+                replace(node.outputs[0], b.op(std.Identity, b.wrap(node.inputs[0])).value, space)
+                model.graph.remove(node, safe=True)
+        while node := next((each for each in model.graph if each.domain == _DOMAIN), None):  # type: ignore[assignment]
+            self._write(model, node)
+        model.graph.opset_imports.pop(_DOMAIN, None)
+        return ir.passes.PassResult(model, modified=True)
+
+    def _write(self, model: ir.Model, node: ir.Node) -> None:
+        space = self.context.space
+
+        def activity() -> Activity:
+            results, _, operands = _operands(node)
+            return Activity(_before(model, node), space.facts, operands, results)
+
+        active = activity()
+        if decomposed(self.context, model, active):
+            space = self.context.space
+            active = activity()
+        check_rules(model, active)
+        if ragged_scans_to_loops(model, space, set(active.nodes(model.graph))):
+            active = activity()
+        # What became formulas has other results.
+        results, seeds, operands = _operands(node)
+        b = Builder.before(node, space)
+        reverse = Reverse(b, active.active)
+        for result, seed in zip(results, seeds, strict=True):
+            if result in active.active:
+                reverse.add(result, b.wrap(seed))
+        reverse.run(_before(model, node))
+        for old, operand in zip(node.outputs, operands, strict=True):
+            found = reverse.gradients.get(operand)
+            replace(old, (b.zeros_like(b.wrap(operand)) if found is None else found).value, space)
+        model.graph.remove(node, safe=True)
+
+
+def _operands(node: ir.Node) -> tuple[list[ir.Value], list[ir.Value], list[ir.Value]]:
+    """Results, seeds, and operands of a node of the domain."""
+    count = node.attributes["outputs"].as_int()
+    given = [value for value in node.inputs if value is not None]
+    return given[:count], given[count : 2 * count], given[2 * count :]
+
+
+def _before(model: ir.Model, node: ir.Node) -> list[ir.Node]:
+    nodes = list(model.graph)
+    return nodes[: nodes.index(node)]

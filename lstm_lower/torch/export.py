@@ -1,4 +1,4 @@
-"""Export of a PyTorch module as an ONNX model, by `torch.onnx.export` with its faults mended."""
+"""A PyTorch module as a model: traced by `torch.export`, translated operator by operator (`aten`)."""
 
 from __future__ import annotations
 
@@ -14,60 +14,38 @@ from typing import Any
 import onnx_ir as ir
 import torch
 from torch import Tensor, nn
-from torch.backends import opt_einsum
 
 from lstm_lower.errors import LstmLowerError, UnsupportedOpError, some
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.copies import copy_model
-from lstm_lower.graph.operator_versions import first_version
-from lstm_lower.graph.subgraphs import all_nodes
-from lstm_lower.passes.complex_numbers import RealPartsPass
-from lstm_lower.passes.opset.conversion import ConvertOpsetPass
-from lstm_lower.passes.targets.cpu import CPU
 from lstm_lower.passes.targets.formulas import may_be_of_nothing, mean_by_count
 from lstm_lower.passes.targets.legalize import RowsPass, legalizing_passes
 from lstm_lower.passes.targets.target import Lack
 from lstm_lower.passes.widening import WideningPass
 from lstm_lower.runtime.kernels import lacking, only_processor
 from lstm_lower.runtime.session import Session
-from lstm_lower.torch import recurrent
 from lstm_lower.torch.aten.recurrent import unchecked_packs
 from lstm_lower.torch.aten.sizes import OpenSizeError
-from lstm_lower.torch.aten.translate import translate as translate_program
-from lstm_lower.torch.attention import dropout_in_attention
+from lstm_lower.torch.aten.translate import translate
 from lstm_lower.torch.axes import BY_ITSELF, Axes, DynamicShapes, Requested, check_open, choices, requested
-from lstm_lower.torch.branches import axes_of, decided_axes, open_axes
-from lstm_lower.torch.causes import cause, first_line, lacks_formula, raised, unwritten, way_around
+from lstm_lower.torch.branches import axes_of, decided_axes
+from lstm_lower.torch.causes import cause, first_line, raised, way_around
 from lstm_lower.torch.checks import values_unchecked
 from lstm_lower.torch.control_flow import any_length, batches_first
-from lstm_lower.torch.derivatives import derivatives_written
-from lstm_lower.torch.front_indices import mark_front_indices
-from lstm_lower.torch.functions import masks_unread
+from lstm_lower.torch.derivatives import derivatives_written, with_inner_gradients
 from lstm_lower.torch.hooks import refuse_others
-from lstm_lower.torch.inner_gradients import with_inner_gradients
+from lstm_lower.torch.interception import Interception
 from lstm_lower.torch.interface import Operands, Step, attributes_kept
-from lstm_lower.torch.lookups import looked_up_once
-from lstm_lower.torch.loss_functions import all_classes_scored
-from lstm_lower.torch.naming import changed, first_names, name_dimensions, not_constant, rename
-from lstm_lower.torch.nodes import ATEN, translate
-from lstm_lower.torch.operators import Interception, unchecked_distributions
+from lstm_lower.torch.modules import all_classes_scored, cumulative_averages, masks_unread, unchecked_distributions
 from lstm_lower.torch.own_gradients import own_gradients_traced, results_alone
-from lstm_lower.torch.real_sizes import read_wide
-from lstm_lower.torch.size_arithmetic import logarithms_allowed, open_arithmetic, open_numbers, round_down
+from lstm_lower.torch.size_arithmetic import logarithms_allowed, open_arithmetic, open_numbers
 from lstm_lower.torch.sizes import Comparison
-from lstm_lower.torch.statistics import cumulative_averages
 from lstm_lower.torch.steps import TracedSteps
-from lstm_lower.torch.translations import TRANSLATIONS
 from lstm_lower.torch.trials import Trials
 from lstm_lower.torch.wrappers import eagerly
 
-OPSET = 18
-
 # What PyTorch means by operators for which ONNX leaves something open: the mean of nothing is NaN.
 _MEANT_OTHERWISE = (Lack(std.ReduceMean, "of what may be nothing", may_be_of_nothing, formula=mean_by_count),)
-# What is no operator of PyTorch's: a weight that a transform reads is no window of it, and draws are made in PyTorch's
-# order.
-_WRITTEN_FIRST = [row for row in CPU.rows() if row.op in (std.DFT, std.STFT, std.Bernoulli)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,13 +155,6 @@ def settled(traced: Traced, tracing: Callable[..., Traced]) -> tuple[Traced, Exp
             check_open(traced.wanted, found)
             traced = tracing(closed=joined(traced.closed, found))
             continue
-        except UnsupportedOpError as error:
-            # The exporter takes open sizes in fewer places than PyTorch does.
-            fewer = _fewer_open(traced, error)
-            if fewer is None:
-                raise
-            traced = tracing(closed=joined(traced.closed, fewer))
-            continue
         model = results_alone(exported.model)
         with _quiet():
             runnable = copy_model(model)
@@ -210,7 +181,7 @@ def _check_kernels(traced: Traced, refused: Exception | None, model: ir.Model) -
         name = type(traced.step.module).__name__
         if node is None:
             raise UnsupportedOpError(
-                f"{name} requires operations that torch.onnx writes in a form that onnxruntime accepts, got: "
+                f"{name} requires operations whose formulas onnxruntime accepts, got: "
                 f"{first_line(refused)}; write them with other PyTorch operations"
             ) from error
         raise UnsupportedOpError(
@@ -218,20 +189,6 @@ def _check_kernels(traced: Traced, refused: Exception | None, model: ir.Model) -
             "kernel; use module.float() and examples in float32 (trainer.to_torch copies weights back into a module of "
             "any dtype)"
         ) from error
-
-
-def _fewer_open(traced: Traced, error: UnsupportedOpError) -> Axes | None:
-    """All open axes but the first ones of inputs, or else these, with an error of the exporter as the reason."""
-    missing = error.__cause__ is None or lacks_formula(error.__cause__)
-    if missing or traced.wanted != "auto":
-        return None
-    axes = open_axes(traced.program)
-    chosen = [(name, axis) for name, each in zip(traced.names, axes, strict=True) for axis in each]
-    reason = cause(error)
-    found: Axes = {}
-    for name, axis in [pair for pair in chosen if pair[1]] or chosen:
-        found.setdefault(name, {})[axis] = reason
-    return found or None
 
 
 def joined(first: Axes, second: Axes) -> Axes:
@@ -283,62 +240,10 @@ def write(traced: Traced) -> Exported:
         InvalidInputError: axes that are to be open cannot be.
         UnsupportedOpError: PyTorch cannot write it.
     """
-    step, program, names = traced.step, traced.program, traced.names
-    if ATEN:
-        return _translated(traced)
-    with _quiet(), looked_up_once(), logarithms_allowed(), torch.no_grad():
-        try:
-            exported = torch.onnx.export(
-                program,
-                dynamo=True,
-                optimize=False,
-                verbose=False,
-                opset_version=OPSET,
-                input_names=names,
-                output_names=[*step.names.outputs, *(f"new_{name}" for name in step.names.states)],
-                custom_translation_table=TRANSLATIONS,
-            )
-        except Exception as error:
-            raise UnsupportedOpError(
-                f"{type(step.module).__name__} requires operations that torch.onnx can write, got"
-                f"{unwritten(error, program)}; write them with other PyTorch operations"
-            ) from error
-    assert exported is not None
-    model: ir.Model = exported.model
-    rename(model, step.module)
-    fixed = {
-        name: {axis: traced.reasons.get(name, {}).get(axis, BY_ITSELF) for axis in axes}
-        for name, axes in name_dimensions(model).items()
-    }
-    left_open = TracedSteps(step, program, names, traced.tensors).reasons(fixed)
-    for (name, axis), reason in left_open.items():
-        fixed[name][axis] = reason
-    check_open(traced.wanted, fixed)
-    weights = {name for name, _ in step.module.named_parameters()} | {name for name, _ in step.module.named_buffers()}
-    with not_constant(model, weights):
-        read_wide(model)
-        translate(model, recurrent.FORMULAS)
-        WideningPass()(model)
-        RowsPass((*_MEANT_OTHERWISE, *_WRITTEN_FIRST))(model)
-        # The exporter also writes operators that are newer than what it says.
-        ConvertOpsetPass(at_least=max(OPSET, *(first_version(each) for each in all_nodes(model.graph))))(model)
-    model = with_inner_gradients(model)
-    states = changed(model, step.names.states)
-    _check_branches(traced, states)
-    return Exported(model, states, fixed, traced, list(left_open))
-
-
-def _translated(traced: Traced) -> Exported:
-    """Writes a trace as a model by translations of ours.
-
-    Raises:
-        InvalidInputError: axes that are to be open cannot be.
-        UnsupportedOpError: an operator has no translation.
-    """
     step, names = traced.step, traced.names
     outputs = [*step.names.outputs, *(f"new_{name}" for name in step.names.states)]
     with _quiet(), logarithms_allowed(), torch.no_grad():
-        model = translate_program(traced.program, names, outputs, first_names(step.module))
+        model = translate(traced.program, names, outputs, _first_names(step.module))
     fixed: Axes = {}
     for value in model.graph.inputs:
         name = str(value.name)
@@ -349,16 +254,34 @@ def _translated(traced: Traced) -> Exported:
     for (name, axis), reason in left_open.items():
         fixed[name][axis] = reason
     check_open(traced.wanted, fixed)
-    weights = {name for name, _ in step.module.named_parameters()} | {name for name, _ in step.module.named_buffers()}
-    with not_constant(model, weights):
-        RealPartsPass()(model)
-        WideningPass()(model)
-        RowsPass((*_MEANT_OTHERWISE, *_WRITTEN_FIRST))(model)
-        ConvertOpsetPass(at_least=max(OPSET, *(first_version(each) for each in all_nodes(model.graph))))(model)
+    WideningPass()(model)
+    RowsPass(_MEANT_OTHERWISE)(model)
     model = with_inner_gradients(model)
-    states = changed(model, step.names.states)
+    states = _changed(model, step.names.states)
     _check_branches(traced, states)
     return Exported(model, states, fixed, traced, list(left_open))
+
+
+def _first_names(module: nn.Module) -> dict[str, str]:
+    """The names by which a step's trace holds parameters and buffers, with those of the module itself."""
+    held = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    first: dict[int, str] = {}
+    return {f"module.{name}": first.setdefault(id(x), name) for name, x in held}
+
+
+def _changed(model: ir.Model, states: Sequence[str]) -> dict[str, str]:
+    """Buffers that the step changes, with their outputs; outputs of the others are dropped."""
+    found = {}
+    for name in states:
+        output = next(value for value in model.graph.outputs if value.name == f"new_{name}")
+        source: ir.Value | None = output
+        while source is not None and (node := source.producer()) is not None and std.Identity.matches(node):
+            source = node.inputs[0]
+        if source is not None and source.is_initializer() and source.name == name:
+            model.graph.outputs.remove(output)
+        else:
+            found[name] = f"new_{name}"
+    return found
 
 
 def _check_branches(traced: Traced, states: Mapping[str, str]) -> None:
@@ -415,12 +338,7 @@ def _captured(
             program = torch.export.export(step, tuple(tensors), dynamic_shapes=(shapes,), strict=False)
         return program, interception.known.read
 
-    program, read = open_numbers(captured)
-    if ATEN:
-        return program, read
-    mark_front_indices(program)
-    round_down(program)
-    return program, read
+    return open_numbers(captured)
 
 
 @contextlib.contextmanager
@@ -430,8 +348,6 @@ def _tracing(module: nn.Module) -> Iterator[None]:
     with (
         torch.enable_grad(),
         torch.fx.experimental._config.patch(backed_size_oblivious=True),  # type: ignore[attr-defined]
-        # Which order of products is best depends on sizes, which would be fixed by that.
-        opt_einsum.flags(enabled=False),
         all_classes_scored(),
         open_arithmetic(),
         logarithms_allowed(),
@@ -444,7 +360,6 @@ def _tracing(module: nn.Module) -> Iterator[None]:
         cumulative_averages(),
         eagerly(),
         any_length(),
-        contextlib.nullcontext() if ATEN else dropout_in_attention(),
         batches_first(),
     ):
         yield
@@ -452,7 +367,7 @@ def _tracing(module: nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps the exporter's notes to itself; what it cannot do is raised."""
+    """Keeps PyTorch's notes to itself; what it cannot do is raised."""
     logger = logging.getLogger("torch")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -145,7 +145,7 @@ def _slopes(draw: Draw, operands: Operands, shape: Sequence[int]) -> Any:
     return x * noise
 
 
-# PyTorch's own formulas of the draws below, which its exporter has, too.
+# PyTorch's own formulas of the draws below.
 _BY_PYTORCH = ("exponential", "geometric", "cauchy", "log_normal")
 
 _FORMULAS: dict[str, Callable[[Draw, Operands, Sequence[int]], Any]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from lstm_lower.errors import UnsupportedOpError, some
-from lstm_lower.torch.draws import EXTREMES, drawing, drawn
+from lstm_lower.replacement import replaced
 from lstm_lower.torch.interface import Operands, named_tensors
+
+# The least number that is drawn between 0 and 1, and the largest.
+_EXTREMES = (0.0, 1 - 2.0**-53)
 
 
 class Memory:
@@ -26,7 +30,7 @@ class Memory:
         self._module = module
         self._attributes = self._held()
         self._buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
-        self._drawn = drawn()
+        self._drawn = _drawn()
         # The global generators are what modules draw from.
         self._random = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
 
@@ -42,7 +46,7 @@ class Memory:
                 or by random numbers that a step cannot draw.
         """
         first = [tensor.detach().clone() for _, tensor in named_tensors("", result)]
-        if drawn() != self._drawn:
+        if _drawn() != self._drawn:
             self._check_draws(operands)
         changed = [
             name
@@ -65,10 +69,10 @@ class Memory:
     def _check_draws(self, operands: Operands) -> None:
         """Refuses numbers of Python and numpy on which results depend; many are drawn in vain."""
         found: list[list[Tensor]] = []
-        for number, share in enumerate(EXTREMES, 1):
-            with drawing(share), contextlib.suppress(Exception):
+        for number, share in enumerate(_EXTREMES, 1):
+            with _drawing(share), contextlib.suppress(Exception):
                 found.append(self._again(operands))
-            others = drawn() != self._drawn
+            others = _drawn() != self._drawn
             self._restore()
             if others or len(found) < number or not _all_alike(found[0], found[-1]):
                 raise UnsupportedOpError(
@@ -123,3 +127,38 @@ def _alike(a: Tensor, b: Tensor) -> bool:
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     return not a.is_floating_point() or torch.allclose(a, b, rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def _drawn() -> tuple[Any, ...]:
+    """What the next numbers follow from."""
+    numpy: Any = np.random.get_state()  # noqa: NPY002
+    kind, keys, *rest = numpy
+    return random.getstate(), kind, keys.tobytes(), *rest
+
+
+@contextlib.contextmanager
+def _drawing(share: float) -> Iterator[None]:
+    """Lets equally distributed numbers between two bounds lie as far from the lower one as is said."""
+
+    def between(low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
+        found = low + (high - low) * share
+        return found if size is None else np.broadcast_to(found, size).copy()
+
+    def shaped(*shape: int) -> Any:
+        return between(size=shape or None)
+
+    def sized(size: Any = None) -> Any:
+        return between(size=size)
+
+    functions: list[tuple[Any, str, Callable[..., Any]]] = [
+        (random, "random", lambda: share),
+        (random, "uniform", between),
+        (np.random, "rand", shaped),
+        (np.random, "random", sized),
+        (np.random, "random_sample", sized),
+        (np.random, "uniform", between),
+    ]
+    with contextlib.ExitStack() as held:
+        for holder, name, function in functions:
+            held.enter_context(replaced(holder, name, function))
+        yield

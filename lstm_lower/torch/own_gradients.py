@@ -18,7 +18,7 @@ from torch import Tensor
 
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Builder, replace
+from lstm_lower.graph.builder import Builder, Expr, replace
 from lstm_lower.graph.copies import Copier, copy_model
 from lstm_lower.graph.edit import detach, remove_unread
 from lstm_lower.graph.edit import operands as reads
@@ -29,7 +29,8 @@ from lstm_lower.passes.base import Pass
 from lstm_lower.passes.gradients.registry import Cotangents, Gradients, differentiates, stops, unbroadcast
 from lstm_lower.passes.gradients.reverse import between
 from lstm_lower.replacement import replaced
-from lstm_lower.torch.functions import node, stopped
+from lstm_lower.torch.aten.registry import Call, translates
+from lstm_lower.torch.aten.tracing import operator
 
 _DOMAIN = "lstm_lower.torch.own"
 # Derivatives of functions in backward functions.
@@ -62,6 +63,44 @@ class Seed(std.Standard, domain=_DOMAIN):
 
 
 stops(Seed)
+
+
+@operator("own_gradient(Tensor[] results, Tensor[] seeds, Tensor[] operands, Tensor[] gradients) -> Tensor[]")
+def _OWN_GRADIENT(  # noqa: N802
+    results: Sequence[Tensor],
+    seeds: Sequence[Tensor],  # noqa: ARG001
+    operands: Sequence[Tensor],  # noqa: ARG001
+    gradients: Sequence[Tensor],  # noqa: ARG001
+) -> list[Tensor]:
+    return [y.new_empty(y.shape) for y in results]
+
+
+@operator("underivable(Tensor[] results, Tensor[] operands) -> Tensor[]")
+def _UNDERIVABLE(  # noqa: N802
+    results: Sequence[Tensor],
+    operands: Sequence[Tensor],  # noqa: ARG001
+) -> list[Tensor]:
+    return [y.new_empty(y.shape) for y in results]
+
+
+@operator("seed(Tensor x) -> Tensor")
+def _SEED(x: Tensor) -> Tensor:  # noqa: N802
+    return x.new_empty(x.shape)
+
+
+@translates(_OWN_GRADIENT)
+def _node_of_own_gradient(n: Call, *groups: Sequence[Expr]) -> Sequence[Expr]:
+    return n.of_domain(_DOMAIN, OwnGradient.__name__, [x for group in groups for x in group])
+
+
+@translates(_UNDERIVABLE)
+def _node_of_none(n: Call, *groups: Sequence[Expr]) -> Sequence[Expr]:
+    return n.of_domain(_DOMAIN, Underivable.__name__, [x for group in groups for x in group])
+
+
+@translates(_SEED)
+def _node_of_seed(n: Call, x: Expr) -> Expr:
+    return n.of_domain(_DOMAIN, Seed.__name__, [x])[0]
 
 
 @infers(OwnGradient, Underivable, Seed)
@@ -231,22 +270,22 @@ class _Functions:
                 result = cls.forward(*operands)
                 cls.setup_context(context, operands, result)
         made = list(result) if isinstance(result, (tuple, list)) else [result]
-        real = {place: stopped(y) for place, y in _real(made).items()}
+        real = {place: y.detach() for place, y in _real(made).items()}
         made = [real.get(place, y) for place, y in enumerate(made)]
         if torch.is_grad_enabled():
-            name, inputs = self._gradient(cls, context, operands, made)
-            outputs = node(f"{_DOMAIN}::{name}", [*real.values(), *inputs], {}, [(y, y.shape) for y in real.values()])
+            outputs = self._with_gradient(cls, context, operands, made)
             for place, y in zip(real, outputs, strict=True):
                 made[place] = y
         return tuple(made) if isinstance(result, (tuple, list)) else made[0]
 
-    def _gradient(
+    def _with_gradient(
         self, cls: type[Any], context: _Context, operands: Sequence[Any], results: Sequence[Any]
-    ) -> tuple[str, list[Tensor]]:
-        """The operator of a function's node, and its operands behind the results."""
+    ) -> list[Tensor]:
+        """The real ones among results, with the function's gradient."""
+        real = _real(results)
         if self._order > _ORDERS:
-            return Underivable.__name__, [x for x in operands if _is_real(x)]
-        seeds = {place: node(f"{_DOMAIN}::Seed", [y], {}, [(y, y.shape)])[0] for place, y in _real(results).items()}
+            return _UNDERIVABLE([*real.values()], [x for x in operands if _is_real(x)])
+        seeds = {place: _SEED(y) for place, y in real.items()}
         # As in PyTorch a result without a gradient has one of zeros.
         given = [torch.zeros_like(y) if isinstance(y, Tensor) else None for y in results]
         given = [seeds.get(place, dy) for place, dy in enumerate(given)]
@@ -262,7 +301,9 @@ class _Functions:
             )
         there = zip(operands, gradients, strict=False)
         pairs = [(x, dx) for x, dx in there if _is_real(x) and isinstance(dx, Tensor)]
-        return OwnGradient.__name__, [*seeds.values(), *(x for x, _ in pairs), *(stopped(dx) for _, dx in pairs)]
+        return _OWN_GRADIENT(
+            [*real.values()], [*seeds.values()], [x for x, _ in pairs], [dx.detach() for _, dx in pairs]
+        )
 
     @contextlib.contextmanager
     def _within(self, order: int) -> Iterator[None]:

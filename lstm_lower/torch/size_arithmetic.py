@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import contextlib
 import math
-import operator
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -17,36 +16,6 @@ from lstm_lower.replacement import replaced
 from lstm_lower.torch.causes import frames, is_users
 
 T = TypeVar("T")
-
-
-def round_down(program: torch.export.ExportedProgram) -> None:
-    """Makes divisions of what may be below zero come out even, by the remainder, which both see alike."""
-    graph = program.graph_module.graph
-    for node in list(graph.nodes):
-        if node.op != "call_function" or node.target is not operator.floordiv or not _may_be_negative(node.args[0]):
-            continue
-        whole, divisor = node.args
-        with graph.inserting_before(node):
-            rest = graph.call_function(operator.mod, (whole, divisor))
-            even = graph.call_function(operator.sub, (whole, rest))
-        rest.meta, even.meta = dict(node.meta), dict(node.meta)
-        if "val" in node.meta:
-            whole_value, divisor_value = (x.meta["val"] if isinstance(x, torch.fx.Node) else x for x in node.args)
-            rest.meta["val"] = whole_value % divisor_value
-            even.meta["val"] = whole_value - rest.meta["val"]
-        node.args = (even, divisor)
-    program.graph_module.recompile()
-
-
-def _may_be_negative(value: Any) -> bool:
-    if isinstance(value, int):
-        return value < 0
-    symbolic = value.meta.get("val") if isinstance(value, torch.fx.Node) else None
-    own = getattr(symbolic, "node", None)
-    if own is None:
-        return False
-    bounds = own.shape_env.bound_sympy(own.expr)
-    return bool(bounds.lower < 0)
 
 
 def logarithms_allowed() -> contextlib.AbstractContextManager[None]:

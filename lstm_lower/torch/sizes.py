@@ -18,6 +18,9 @@ import torch
 from torch import Tensor
 
 from lstm_lower.errors import UnsupportedOpError, some
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder, Workspace
+from lstm_lower.graph.copies import copy_model
 from lstm_lower.runtime.proof.comparison import Array, errors
 from lstm_lower.runtime.serialized import as_written, open_session
 from lstm_lower.runtime.values import dtype_of
@@ -25,7 +28,6 @@ from lstm_lower.torch.axes import Axes
 from lstm_lower.torch.branches import sizes_to_try
 from lstm_lower.torch.given_draws import BY_SHAPE, PLAN, PLANS, GivenDraws, given
 from lstm_lower.torch.interface import Step, numbers
-from lstm_lower.torch.terms import magnitudes_summed
 from lstm_lower.torch.trials import RefusedError, Trials
 from lstm_lower.torch.variation import Variation
 
@@ -266,7 +268,7 @@ class Comparison:
 
     def _terms(self, inputs: Sequence[Tensor]) -> dict[str, Array]:
         """Result -> sum of the magnitudes of the terms that it is the sum of, as far as the model tells."""
-        return self._run(self._opened(self._model, magnitudes_summed), inputs)
+        return self._run(self._opened(self._model, _magnitudes_summed), inputs)
 
     def _opened(self, model: ir.Model, form: Callable[[ir.Model], ir.Model] = lambda model: model) -> Any:
         with self._variation.of_model(model):
@@ -305,3 +307,32 @@ def _differ(actual: Array, expected: Array, wrong: float) -> bool:
     if not np.array_equal(actual[~finite], expected[~finite], equal_nan=True):
         return True
     return errors(actual[finite], expected[finite])[1] > max(wrong, _WRONG[expected.dtype.itemsize])
+
+
+def _magnitudes_summed(model: ir.Model) -> ir.Model:
+    """A copy of a model whose floating outputs are sums of the magnitudes of their terms."""
+    copy = copy_model(model)
+    emitter = Builder(Workspace.of(copy), copy.graph)
+    for place, value in enumerate(copy.graph.outputs):
+        if value.dtype is not None and value.dtype.is_floating_point():
+            copy.graph.outputs[place] = _magnitude(emitter, value)
+    return copy
+
+
+def _magnitude(emitter: Builder, value: ir.Value | None) -> ir.Value:
+    assert value is not None
+    node, facts = value.producer(), emitter.facts
+    view = facts.view(node)
+    if node is not None and view is not None:
+        first, *rest = [*node.inputs, None]
+        if isinstance(view, std.Mul) and facts.constant(first) is not None:
+            first, rest = rest[0], [first]
+        if isinstance(view, (std.Add, std.Sub)):
+            return emitter.op(std.Add, _magnitude(emitter, first), _magnitude(emitter, rest[0]))
+        if isinstance(view, std.Neg):
+            return _magnitude(emitter, first)
+        if isinstance(view, std.Div) or (isinstance(view, std.Mul) and facts.constant(rest[0]) is not None):
+            return emitter.op(type(view), _magnitude(emitter, first), emitter.op(std.Abs, rest[0]))
+        if view.linear == (0,):
+            return emitter.repeat(node, [_magnitude(emitter, first), *node.inputs[1:]])[0]
+    return emitter.op(std.Abs, value)

@@ -63,7 +63,7 @@ def test_python(page: Path, folder: Path) -> None:
     programs = documentation.programs(page)
     if importlib.util.find_spec("tensorflow") is None:
         programs = without_tensorflow(programs)
-    if importlib.util.find_spec("torch") is None or importlib.util.find_spec("onnxscript") is None:
+    if importlib.util.find_spec("torch") is None:
         programs = [program for program in programs if not any("import torch" in block.text for block, _ in program)]
     if importlib.util.find_spec("ray") is None:
         programs = [program for program in programs if not any("workers=" in block.text for block, _ in program)]

@@ -58,7 +58,7 @@ def test_no_file_is_long() -> None:
     assert long - GENERATED == set()
 
 
-OPTIONAL = {"keras", "onnxscript", "pyarrow", "ray", "sklearn", "tensorflow", "torch"}
+OPTIONAL = {"keras", "pyarrow", "ray", "sklearn", "tensorflow", "torch"}
 
 
 def test_tests_ask_for_what_may_not_be_installed() -> None:

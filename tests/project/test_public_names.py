@@ -95,7 +95,7 @@ def keys() -> Iterator[str]:
 
 
 def test_public_names_are_the_recorded_ones(golden: Golden) -> None:
-    for framework in ("tensorflow", "torch", "onnxscript"):
+    for framework in ("tensorflow", "torch"):
         pytest.importorskip(framework)
     golden(
         "public_names",

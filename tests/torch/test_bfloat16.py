@@ -11,7 +11,6 @@ import pytest
 import lstm_lower as ll
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("onnxscript")
 nn = torch.nn
 
 

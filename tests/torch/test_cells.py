@@ -1,4 +1,4 @@
-"""Cells in a loop of Python, which the exporter writes out step by step: a loop again, with autograd's gradients."""
+"""Cells in a loop of Python, which a trace holds step by step: a loop again, with autograd's gradients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 import lstm_lower as ll
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("onnxscript")
 
 from torch import nn  # noqa: E402
 

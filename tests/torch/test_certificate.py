@@ -16,7 +16,6 @@ from lstm_lower.passes.gradients.registry import differentiates, rule_of
 from lstm_lower.records import certificate
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("onnxscript")
 
 from torch import nn  # noqa: E402
 from torch.autograd import Function  # noqa: E402

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("onnxscript")
 
 from torch import nn  # noqa: E402
 from torch._higher_order_ops import associative_scan, scan, while_loop  # noqa: E402

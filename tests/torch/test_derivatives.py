@@ -12,7 +12,6 @@ import lstm_lower as ll
 from lstm_lower.errors import UnsupportedOpError
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("onnxscript")
 
 from torch import nn  # noqa: E402
 

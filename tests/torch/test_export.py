@@ -16,9 +16,9 @@ import onnxruntime as ort
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("onnxscript")
 
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError  # noqa: E402
+from lstm_lower.torch.aten.registry import TRANSLATIONS  # noqa: E402
 from lstm_lower.torch.export import Exported, export  # noqa: E402
 from lstm_lower.torch.interface import named_tensors  # noqa: E402
 from tests.support.torch_zoo import CASES, Case  # noqa: E402
@@ -239,12 +239,14 @@ def test_what_cannot_be_compared_fixes_what_is_decided(module: Any, dtype: Any) 
     assert exported.fixed == {"x": {1: "forward decides by it, and cannot be compared here"}}
 
 
-def test_a_model_unlike_its_module_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def sines(model: ir.Model, *_: Any) -> None:
-        for node in model.graph:
-            node.op_type = node.op_type.replace("Tanh", "Sin")
+def sines_for_tangents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Translates one operator as if it were another."""
+    aten = torch.ops.aten
+    monkeypatch.setitem(TRANSLATIONS, aten.tanh.default, TRANSLATIONS[aten.sin.default])
 
-    monkeypatch.setattr("lstm_lower.torch.export.translate", sines)
+
+def test_a_model_unlike_its_module_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    sines_for_tangents(monkeypatch)
     with pytest.raises(UnsupportedOpError, match="what forward does, got a written model with an error"):
         export(torch.nn.Tanh(), torch.randn(2, 5))
 
@@ -273,31 +275,10 @@ def test_what_is_nearly_zero_beside_its_terms_is_compared_by_these(
         def forward(self, x: Any) -> Any:
             return function(x.tanh()) - self.middle
 
-    def sines(model: ir.Model, *_: Any) -> None:
-        next(node for node in model.graph if node.op_type == "Tanh").op_type = "Sin"
-
     if faulty:
-        monkeypatch.setattr("lstm_lower.torch.export.translate", sines)
+        sines_for_tangents(monkeypatch)
     with pytest.raises(UnsupportedOpError, match="what forward does, got") if faulty else contextlib.nullcontext():
         assert list(export(Module(), example, None).fixed["x"]) == [0, 1]
-
-
-@pytest.mark.slow
-def test_formulas_are_read_once_and_a_changed_registry_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    from onnxscript._internal import ast_utils
-    from onnxscript.function_libs.torch_lib.registration import default_registry
-
-    example = torch.ones(2, 5)
-    export(torch.nn.Tanh(), example)
-    read: list[Any] = []
-    before = ast_utils.get_src_and_ast
-    monkeypatch.setattr(ast_utils, "get_src_and_ast", lambda function: read.append(function) or before(function))
-    export(torch.nn.Tanh(), example)
-    assert not read
-    formulas = dict(default_registry.items())
-    monkeypatch.setattr(formulas["aten::tanh"], "overloads", formulas["aten::sin"].overloads)
-    with pytest.raises(UnsupportedOpError, match="what forward does, got a written model with an error"):
-        export(torch.nn.Tanh(), example)
 
 
 def test_no_axis_is_open_that_is_not_asked_for() -> None:
@@ -347,11 +328,6 @@ def hooked(kind: str) -> torch.nn.Module:
     return torch.nn.Sequential(module)
 
 
-class Squeezing(torch.nn.Module):
-    def forward(self, x: Any) -> Any:
-        return (x @ torch.ones(2, 2)).squeeze_(1)
-
-
 class Looking(torch.nn.Module):
     def forward(self, x: Any) -> Any:
         return x * 2 if x.sum() > 0 else x
@@ -361,7 +337,6 @@ class Looking(torch.nn.Module):
     ("module", "message"),
     [
         (Looking(), "Looking requires a forward that torch.export can trace, got: GuardOnDataDependent"),
-        (Squeezing(), "requires operations that torch.onnx writes in a form that onnxruntime accepts, got: .*Squeeze"),
         (Hooking("behind a use"), "a hook on a tensor in forward requires that nothing has read the tensor"),
         (Hooking("removed"), r"a hook on a tensor in forward requires to stay, got handle.remove\(\)"),
         (Hooking("in place"), "a hook on a tensor in forward requires a tensor that stays as it is"),
@@ -378,6 +353,17 @@ def test_what_a_trace_does_not_hold_is_refused(module: Any, message: str) -> Non
     example = torch.zeros(2, 2).long() if isinstance(module, torch.nn.Embedding) else torch.zeros(2, 2)
     with pytest.raises(UnsupportedOpError, match=message):
         export(module, example)
+
+
+class Squeezing(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return (x @ torch.ones(2, 2)).squeeze_(1).squeeze_(0)
+
+
+@pytest.mark.slow
+def test_axes_are_squeezed_in_place() -> None:
+    example = torch.randn(1, 2)
+    np.testing.assert_allclose(run(export(Squeezing(), example), (example,))[0], Squeezing()(example), rtol=1e-6)
 
 
 def test_arguments_that_do_not_fit() -> None:

@@ -11,7 +11,6 @@ import lstm_lower as ll
 from lstm_lower.errors import InvalidInputError, LstmLowerWarning
 
 torch: Any = pytest.importorskip("torch")
-pytest.importorskip("onnxscript")
 
 
 @pytest.mark.slow

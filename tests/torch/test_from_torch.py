@@ -14,7 +14,6 @@ import lstm_lower as ll
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("onnxscript")
 
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402

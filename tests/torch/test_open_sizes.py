@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("onnxscript")
 
 from lstm_lower.errors import InvalidInputError  # noqa: E402
 from lstm_lower.runtime.session import Session  # noqa: E402

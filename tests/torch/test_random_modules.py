@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 pytest.importorskip("torch")
-pytest.importorskip("onnxscript")
 
 from tests.support.fuzz.torch_modules.ends import program
 from tests.support.fuzz.torch_modules.judging import Trial, fault

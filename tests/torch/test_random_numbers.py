@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -15,12 +14,11 @@ import lstm_lower as ll
 from lstm_lower.errors import UnsupportedOpError
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("onnxscript")
 
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from lstm_lower.torch import export, given_draws, random_numbers, sizes  # noqa: E402
+from lstm_lower.torch import export, given_draws, sizes  # noqa: E402
 from lstm_lower.torch.aten import attention  # noqa: E402
 from lstm_lower.torch.aten.tracing import TRACED  # noqa: E402
 
@@ -299,11 +297,9 @@ def _once(input: Any) -> Any:  # noqa: A002
 def test_faults_of_drawing_are_found(function: Any, replaced: Any, fault: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     if replaced is None:
-        monkeypatch.setattr(export, "dropout_in_attention", contextlib.nullcontext)
         monkeypatch.setattr(attention, "dropped", lambda x, _: x)
     else:
         monkeypatch.setitem(TRACED, replaced, fault)
-        monkeypatch.setitem(random_numbers.RANDOM, replaced, fault)
     with pytest.raises(
         UnsupportedOpError, match=r"with an error of .*, where both draw the same random numbers; export"
     ):

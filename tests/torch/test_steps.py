@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 pytest.importorskip("torch")
-pytest.importorskip("onnxscript")
 
 import torch
 from torch import nn

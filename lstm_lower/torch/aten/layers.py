@@ -413,7 +413,8 @@ def _embedding_bag_counted(n: Call, table: Expr, *operands: Any) -> list[Expr | 
     # Counted from the last row where it is below zero, which means none of the other overload.
     *others, padding = operands
     padding = table.size(0) + padding if padding is not None and padding < 0 else padding
-    return _embedding_bag(n, table, *others, padding)
+    given: list[Any] = [*others, padding]
+    return _embedding_bag(n, table, *given)
 
 
 @translates(aten._embedding_bag.default)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 import torch
+from torch import Tensor
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import END, Builder, Expr, detached
@@ -18,6 +19,7 @@ from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.torch.aten import open_sizes
 from lstm_lower.torch.aten.arrays import broadcast_to, common_shape, rank_of, sizes_of
 from lstm_lower.torch.aten.registry import Call, Size, translates
+from lstm_lower.torch.aten.tracing import traces
 
 aten = torch.ops.aten
 
@@ -221,7 +223,13 @@ def _cholesky_ex(n: Call, a: Expr, *, upper: bool = False, check_errors: bool = 
     return [_cholesky(a, upper=upper), _success(n, a)]
 
 
-@translates(aten.cholesky.default, aten.linalg_cholesky.default)
+@traces(torch.cholesky, Tensor.cholesky)
+def _older_cholesky(input: Tensor, upper: bool = False) -> Tensor:
+    """By its newer name: PyTorch 2.14 has no operator of the older one."""
+    return torch.linalg.cholesky(input, upper=upper)
+
+
+@translates(aten.linalg_cholesky.default)
 def _cholesky_factor(n: Call, a: Expr, upper: bool = False) -> Expr:
     return _cholesky(a, upper=upper)
 

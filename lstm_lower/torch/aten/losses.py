@@ -182,8 +182,8 @@ def _traced_ctc_loss(
     reduction: str = "mean",
     zero_infinity: bool = False,
 ) -> Any:
-    lengths = [x if isinstance(x, Tensor) else torch.tensor(x) for x in (input_lengths, target_lengths)]
-    return _CTC(log_probs, targets, *lengths, blank, reduction, zero_infinity)
+    steps, lengths = (x if isinstance(x, Tensor) else torch.tensor(x) for x in (input_lengths, target_lengths))
+    return _CTC(log_probs, targets, steps, lengths, blank, reduction, zero_infinity)
 
 
 @translates(_CTC)

@@ -185,6 +185,18 @@ class Call:
                 result = torch.promote_types(result, dtype) if _category(result) == 2 else dtype
         return from_torch_dtype(result)
 
+    def of_domain(self, domain: str, op_type: str, operands: Sequence[Expr], **attributes: int) -> list[Expr]:
+        """Emits a node of a domain of ours, which a pass takes out later; its results are as the trace states them."""
+        own, count = self.b.names.fresh(f"{self.b.scope}/{op_type}"), len(self.results)
+        outputs = [
+            ir.Value(name=self.b.names.part(own, place, count), type=None if dtype is None else ir.TensorType(dtype))
+            for place, dtype in enumerate(self.dtypes)
+        ]
+        held = [ir.AttrInt64(key, value) for key, value in attributes.items()]
+        self.b.place(ir.Node(domain, op_type, [x.value for x in operands], held, outputs=outputs, name=own))
+        self.translation.import_domain(domain)
+        return [self.told(self.b.wrap(y), fake) for y, fake in zip(outputs, self.results, strict=True)]
+
     def refuse(self, what: str, way: str) -> UnsupportedOpError:
         """An error for a use of the operator that has no translation, with what to do about it."""
         return UnsupportedOpError(f"{called(self.node)} requires {what}; {way}")

@@ -5,7 +5,8 @@ A function becomes other ones, or an operator of ours, which `operator` declares
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import torch
@@ -30,35 +31,61 @@ def traces(*functions: Any) -> Callable[[F], F]:
     return register
 
 
-def operator(schema: str) -> Callable[[Callable[..., Any]], Any]:
+def operator(schema: str) -> Callable[[F], F]:
     """Declares an operator of ours by its schema and by a function that makes empty results of the right sizes.
 
     Returns:
         The overload, to be called in traces and to be translated.
     """
 
-    def declare(empty: Callable[..., Any]) -> Any:
+    def declare(empty: F) -> F:
         name = schema.partition("(")[0]
         _LIBRARY.define(schema)
         # Functions that a trace runs beside itself, to see what they read, call it with tensors of numbers.
         _LIBRARY.impl(name, empty, "CompositeExplicitAutograd")
         torch.library.register_fake(f"lstm_lower::{name}", empty, lib=_LIBRARY)
-        return getattr(torch.ops.lstm_lower, name).default
+        overload: F = getattr(torch.ops.lstm_lower, name).default
+        return overload
 
     return declare
 
 
-@operator("opaque(Tensor?[] inputs, str name, str[] keys, int[] values, Tensor[] likes, SymInt[][] shapes) -> Tensor[]")
-def OPAQUE(  # noqa: N802
-    inputs: Sequence[Tensor | None],
-    name: str,
-    keys: Sequence[str],
-    values: Sequence[int],
-    likes: Sequence[Tensor],
-    shapes: Sequence[Sequence[Any]],
-) -> list[Tensor]:
-    """A node `<domain>::<op>` with attributes, whose results have other tensors' dtypes, and shapes."""
-    return [like.new_empty(list(shape)) for like, shape in zip(likes, shapes, strict=True)]
+@traces(Tensor.data.__get__)  # type: ignore[attr-defined]
+def _data(input: Tensor) -> Tensor:
+    """No call that a trace holds."""
+    return input.detach()
+
+
+# Names of numpy, which PyTorch's own functions take for theirs.
+_NUMPY = {"axis": "dim", "keepdims": "keepdim", "x1": "input", "x2": "other"}
+
+
+def traced_otherwise(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Calls ours in place of a function of PyTorch's where there is one, else PyTorch's."""
+    own = TRACED.get(function)
+    if own is not None:
+        ours, named = _as_declared(own, args, kwargs)
+        result = own(*ours, **named)
+        if result is not NotImplemented:
+            return result
+    return function(*args, **kwargs)
+
+
+def _as_declared(
+    own: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments under names that a function of ours has: not numpy's, and operands by place that it names otherwise."""
+    named = dict(kwargs)
+    if not named:
+        return args, named
+    parameters = inspect.signature(own).parameters
+    for theirs, name in _NUMPY.items():
+        if theirs in named and theirs not in parameters:
+            named[name] = named.pop(theirs)
+    for place, name in enumerate(("input", "other")):
+        if name in named and name not in parameters and len(args) == place:
+            args = (*args, named.pop(name))
+    return args, named
 
 
 class Tracing(TorchFunctionMode):
@@ -69,6 +96,4 @@ class Tracing(TorchFunctionMode):
     ) -> Any:
         """Calls ours where there is one, else PyTorch's."""
         del types
-        own = TRACED.get(func)
-        result = NotImplemented if own is None else own(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {})) if result is NotImplemented else result
+        return traced_otherwise(func, args, kwargs or {})

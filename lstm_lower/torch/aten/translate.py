@@ -19,6 +19,7 @@ from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph.builder import Builder, Expr, Workspace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.names import Names
+from lstm_lower.graph.scopes import record
 from lstm_lower.passes.complex_numbers import RealPartsPass
 from lstm_lower.torch.aten import (  # noqa: F401
     activations,
@@ -33,7 +34,6 @@ from lstm_lower.torch.aten import (  # noqa: F401
     linear_algebra,
     losses,
     masks,
-    opaque,
     pooling,
     quantization,
     random,
@@ -201,8 +201,8 @@ class Translation:
                 raise OpenSizeError(symbols, f"{called(node)} requires it as a number") from error
             raise
         result = self._typed(call, result)
-        for made in b.emitted[first:]:
-            _say_where(made, node)
+        for emitted in b.emitted[first:]:
+            record(emitted, _modules_around(node))
         self.sizes.bind_results(node, result)
         return self.sizes.number(node.meta["val"]) if _is_number(node) else result
 
@@ -276,7 +276,7 @@ def _is_number(node: torch.fx.Node) -> bool:
     return isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
-def _say_where(made: ir.Node, node: torch.fx.Node) -> None:
-    """Keeps the line of the module's code that a node comes from."""
-    if trace := node.meta.get("stack_trace"):
-        made.metadata_props.setdefault("pkg.torch.onnx.stack_trace", trace)
+def _modules_around(node: torch.fx.Node) -> list[str]:
+    """The modules that a call stands in, from the outermost."""
+    stack: Mapping[str, tuple[str, Any]] = node.meta.get("nn_module_stack") or {}
+    return [path for path, _ in stack.values()]

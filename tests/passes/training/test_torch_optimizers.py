@@ -193,7 +193,6 @@ MOVED: list[tuple[str, dict[str, Any]]] = [
     ],
 )
 def test_schedules_of_torch(scheduler: Callable[..., Any], rule: tuple[str, dict[str, Any]]) -> None:
-    pytest.importorskip("onnxscript")
     from lstm_lower.torch.optimizers import groups_of
 
     def made(w: Any, b: Any) -> Any:

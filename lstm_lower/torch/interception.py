@@ -1,0 +1,140 @@
+"""What stands in the place of PyTorch's functions while a module is traced."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from lstm_lower.torch import control_flow
+from lstm_lower.torch.aten.tracing import traced_otherwise
+from lstm_lower.torch.hooks import ResultHooks
+from lstm_lower.torch.interface import Step
+from lstm_lower.torch.known import Held, KnownValues
+
+# Functions whose results have no gradients.
+_DETACHING: set[Any] = {Tensor.detach, torch.detach, Tensor.data.__get__}  # type: ignore[attr-defined]
+
+
+class Interception(TorchFunctionMode):
+    """Puts ours in place of PyTorch's functions while a module runs.
+
+    Attributes:
+        known: values that do not depend on what is fed.
+    """
+
+    def __init__(self, module: Step) -> None:
+        super().__init__()
+        self.known = KnownValues()
+        self._module = module
+        self._held = Held(module)
+        self._hooks = ResultHooks()
+        # What has a gradient in PyTorch, which a trace does not tell.
+        self._varying: dict[int, Tensor] = {}
+        # What was made where no gradients are recorded, while that lasts.
+        self._stopped: dict[int, Tensor] = {}
+        self._handlers: dict[Any, Callable[..., Any]] = {
+            Tensor.register_hook: self._hooks.register,
+            Tensor.requires_grad.__get__: self._requires_grad,  # type: ignore[attr-defined]
+            Tensor.data.__set__: self._set,  # type: ignore[attr-defined]
+            **control_flow.handlers(self),
+        }
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Calls ours where there is one, else PyTorch's."""
+        del types
+        if _traced_by_itself():
+            return func(*args, **(kwargs or {}))
+        args, kwargs = self._held.replaced(self.known, (args, kwargs or {}))
+        if func is not Tensor.register_hook:
+            args, kwargs = self._hooks.replaced((args, kwargs))
+        call = self.known.call(func, args, kwargs)
+        if call is not None and self.known.is_read(call):
+            return call()
+        result = (self._result if torch.is_grad_enabled() else self._without_gradient)(func, args, kwargs)
+        if call is not None:
+            self.known.keep(call, result)
+        if not _is_filled(func):
+            operands, results = _tensors((args, kwargs)), _tensors(result)
+            self._hooks.look(operands, results)
+            if torch.is_grad_enabled():
+                self._stopped.clear()
+                if func not in _DETACHING:
+                    self._vary(operands, results)
+        return result
+
+    def _result(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        handler = self._handlers.get(func)
+        result = NotImplemented if handler is None else handler(*args, **kwargs)
+        return traced_otherwise(func, args, kwargs) if result is NotImplemented else result
+
+    def _without_gradient(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """A call under `torch.no_grad`, which a trace in simple operators forgets: its result is detached.
+
+        A tensor that is changed in place keeps the gradient that it has: what it is changed by has none.
+        """
+        operands = [x for x in _tensors((args, kwargs)) if x.is_floating_point() or x.is_complex()]
+        if all(self._has_no_gradient(x) for x in operands):
+            # Views among these remain views.
+            return self._made_stopped(self._result(func, args, kwargs))
+        target = kwargs.get("out", args[0] if args else None)
+        before = target.clone() if any(x is target for x in operands) else None
+        result = self._result(func, args, kwargs)
+        if before is None or not (result is target or func is Tensor.__setitem__):
+            return self._made_stopped(tree_map_only(Tensor, Tensor.detach, result))
+        after = target.detach()
+        target.copy_(after if self._has_no_gradient(target) else after + (before - before.detach()))
+        return result
+
+    def _made_stopped(self, result: Any) -> Any:
+        self._stopped |= {id(x): x for x in _tensors(result)}
+        return result
+
+    def _has_no_gradient(self, x: Tensor) -> bool:
+        """Whether a tensor was made without one, or is a state of the module or a view of one."""
+        if id(x) in self._stopped:
+            return True
+        storage = x.untyped_storage()._cdata
+        return not x.requires_grad and any(
+            storage == state.untyped_storage()._cdata for state in self._module.states().values()
+        )
+
+    def _set(self, input: Tensor, value: Tensor) -> Any:  # noqa: A002
+        """Other values for a buffer, which a trace would not see."""
+        if not self._has_no_gradient(input) or input.shape != value.shape:
+            return NotImplemented
+        input.copy_(value.detach())
+        return None
+
+    def _vary(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> None:
+        if any(map(self._requires_grad, operands)):
+            self._varying |= {id(x): x for x in results if x.is_floating_point() or x.is_complex()}
+
+    def _requires_grad(self, input: Tensor) -> bool:  # noqa: A002
+        return input.requires_grad or id(input) in self._varying
+
+
+def _is_filled(function: Any) -> bool:
+    """Whether a function takes of its operand a shape and a dtype alone, as `zeros_like` and `new_ones` do."""
+    name = str(getattr(function, "__name__", ""))
+    return name.endswith("_like") or name.startswith("new_")
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    return [x for x in tree_leaves(value) if isinstance(x, Tensor)]
+
+
+def _traced_by_itself() -> bool:
+    """Whether what traces calls a function for its own ends, of tensors that no node of ours could stand for."""
+    caller = sys._getframe(2)
+    while caller.f_code.co_name == "__torch_function__" and caller.f_back is not None:
+        # Another mode passes a call on.
+        caller = caller.f_back
+    return str(caller.f_globals.get("__name__")).startswith(("torch.fx.", "torch._subclasses.", "torch._functorch."))
