@@ -32,7 +32,7 @@ from lstm_lower.cli.train_command import train
 from lstm_lower.records.files import inputs_protected, protect
 
 # Options that name what a command writes; whatever else is a path is read.
-OUTPUTS = frozenset({"output", "out", "plot", "trace", "node_data", "dump_passes"})
+OUTPUTS = frozenset({"output", "out", "plot", "trace", "node_data", "dump_passes", "back"})
 
 # Signals that ask a process to end, Ctrl-C apart: of a machine that shuts down, and of a terminal that is closed.
 _ENDINGS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]

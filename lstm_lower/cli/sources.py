@@ -178,6 +178,12 @@ def open_model(path: Path, options: ImportOptions) -> ir.Model:
     return model
 
 
+def opened(path: Path, options: ImportOptions) -> Path | ir.Model:
+    """A file of ONNX's as it is, or the model that a TensorFlow graph is imported as; errors as `open_model`'s."""
+    plain = options == ImportOptions() and not is_tensorflow(path)
+    return path if plain else open_model(path, options)
+
+
 def import_arguments(options: ImportOptions) -> dict[str, Any]:
     """Arguments of `from_tensorflow` besides the source, its signature and its checkpoint.
 

@@ -11,6 +11,14 @@ import typer
 
 from lstm_lower.cli import console
 from lstm_lower.cli.options import JsonOption, ModelArgument, PluginOption, PrecisionOption, ProviderOption
+from lstm_lower.cli.sources import (
+    CheckpointOption,
+    ImportOptions,
+    InputsOption,
+    OutputsOption,
+    SignatureOption,
+    opened,
+)
 from lstm_lower.cli.train_options import (
     AxisOption,
     BucketOption,
@@ -27,6 +35,7 @@ from lstm_lower.cli.train_options import (
     parse_named,
     training_step,
 )
+from lstm_lower.cli.way_back import BackOption, check_back, write_back
 from lstm_lower.errors import InvalidInputError, some
 from lstm_lower.extras import needed_by
 
@@ -109,6 +118,11 @@ def train(
         Literal["mean", "sum"] | None,
         typer.Option(help="How a batch's losses are reduced [default: determined by the first batch]."),
     ] = None,
+    inputs: InputsOption = None,
+    outputs: OutputsOption = None,
+    signature: SignatureOption = None,
+    checkpoint: CheckpointOption = None,
+    back: BackOption = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write event files into OUT/events.")] = False,
     plot: Annotated[bool, typer.Option(help="Draw the loss into loss.png and loss.svg.")] = True,
     as_json: JsonOption = False,
@@ -117,6 +131,8 @@ def train(
     plugin: PluginOption = None,
 ) -> None:
     """Train a model that holds one training step, or with --loss and --optimizer any other ONNX model.
+
+    MODEL may be a TensorFlow graph, which is imported first: a .meta file, a SavedModel, a GraphDef.
 
     The folder gets checkpoint.safetensors, best.safetensors, metrics.jsonl (a line per step), epochs.jsonl and a plot
     of the loss. Run the command again to go on after an interruption; Ctrl-C, SIGTERM and SIGHUP save first.
@@ -138,8 +154,14 @@ def train(
             path.stat()  # what is not there is said before anything is made
         padding = padding_of(pad, lengths, bucket)
         axes = parse_named("--sample-axis", sample_axis, int)
+        check_back(back)
         trainer = Trainer(
-            training_step(model, loss, optimizer, trainable),
+            training_step(
+                opened(model, ImportOptions(inputs, outputs, signature, checkpoint=checkpoint)),
+                loss,
+                optimizer,
+                trainable,
+            ),
             provider,
             initial_values=None if initial is None else feeds.read_arrays(initial)[0],
             optimizer=optimizer,
@@ -190,6 +212,10 @@ def train(
             ended = _go(run, epochs, save_every, None if options["schedule"] is not None else learning_rate)
             if not fitting.is_hangup(ended):  # nobody is there to read it
                 _end(run, out, finished=ended is None, plot=plot, as_json=as_json)
+        if back is not None and ended is None:
+            if workers is not None:
+                trainer.resume(out / "checkpoint.safetensors")
+            write_back(trainer, model, checkpoint, back)
         if ended is not None:
             _note("interrupted and saved; the same command continues")
             raise typer.Exit(128 + ended)
