@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lstm_lower import raw_ops as raw_ops
     from lstm_lower.keras import from_keras as from_keras
     from lstm_lower.onnx import from_onnx as from_onnx
+    from lstm_lower.onnx import replace_head as replace_head
     from lstm_lower.passes.differentiate import gradient as gradient
     from lstm_lower.passes.lower import lower as lower
     from lstm_lower.passes.pipeline import optimize as optimize
@@ -62,6 +63,7 @@ __all__ = [
     "merge",
     "optimize",
     "raw_ops",
+    "replace_head",
     "tf2onnx_ops",
 ]
 
@@ -100,6 +102,7 @@ _LAZY = {
     "gradient": "lstm_lower.passes.differentiate",
     "lower": "lstm_lower.passes.lower",
     "optimize": "lstm_lower.passes.pipeline",
+    "replace_head": "lstm_lower.onnx",
     "tf2onnx_ops": "lstm_lower.tensorflow",
 }
 

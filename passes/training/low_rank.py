@@ -107,17 +107,20 @@ class LowRankPass(Pass):
 
     def _places(self, model: ir.Model) -> list[_Place]:
         """All weights that matrices may be added to; what shares a weight has one name."""
-        named: dict[tuple[ir.Value, int], str] = {}
+        named: dict[tuple[ir.Value, int, tuple[int, ...]], str] = {}
         places = []
         for node in all_nodes(model.graph):
             for operand, kind in self._operands(node):
                 value = node.inputs[operand]
-                source, shape = _source(value), self.context.space.facts.shape(value) if value is not None else None
+                source, shape = (
+                    constant_source(value),
+                    self.context.space.facts.shape(value) if value is not None else None,
+                )
                 if source is None or shape is None or not all(isinstance(size, int) for size in shape):
                     continue
                 sizes = tuple(size for size in shape if isinstance(size, int))
                 sizes = sizes[::-1] if _is_transposed(self.context.space.facts.view(node)) else sizes
-                key = source, operand
+                key = source, operand, sizes
                 if key not in named:
                     named[key] = _unique(_module(source, node, kind), named.values())
                 places.append(_Place(node, operand, named[key], kind, source, sizes))
@@ -155,9 +158,10 @@ class LowRankPass(Pass):
             chosen = {name for name in chosen if set(adaptation.names_of(name)) <= set(self.given)}
             held = {each for name in chosen for each in adaptation.names_of(name)}
             unknown = [name for name in self.given if name not in held]
-            if unknown:
+            if unknown or not chosen:
+                got = f"'{unknown[0]}'" if unknown else "none"
                 raise InvalidInputError(
-                    f"an adapter requires two matrices of each module among {some(names)}, got '{unknown[0]}'"
+                    f"an adapter requires two matrices of each module among {some(names)}, got {got}"
                 )
         return [place for place in places if place.module in chosen]
 
@@ -230,7 +234,7 @@ def _held(value: ir.Value | None) -> ir.Value:
     return value
 
 
-def _source(value: ir.Value | None) -> ir.Value | None:
+def constant_source(value: ir.Value | None) -> ir.Value | None:
     """The largest of the constants that a value is made of, and of nothing else; `None` where it is not."""
     leaves: dict[ir.Value, int] = {}
     waiting, seen = [value], set()

@@ -1,0 +1,133 @@
+"""Another last layer, for another number of classes: transfer learning."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from lstm_lower.errors import InvalidInputError, UnsupportedOpError
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder
+from lstm_lower.graph.edit import detach, remove_unread
+from lstm_lower.graph.values import declared_shape, stated
+from lstm_lower.passes.base import Pass
+from lstm_lower.passes.training.low_rank import constant_source
+
+# The weights of the new layer.
+WEIGHT, BIAS = "head.weight", "head.bias"
+# What may stand between the last layer and the output.
+_BEHIND = std.Identity | std.Softmax | std.LogSoftmax | std.Sigmoid
+
+
+@dataclasses.dataclass
+class NewHeadPass(Pass):
+    """Puts a linear layer of new weights in place of the one that makes the model's first output.
+
+    Attributes:
+        classes: how many numbers the new layer makes of each sample.
+        seed: of its first values, which are drawn as PyTorch's Linear draws them.
+    """
+
+    classes: int
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        classes: Any = self.classes
+        if not isinstance(classes, (int, np.integer)) or isinstance(classes, bool) or not 1 <= classes < 2**31:
+            raise InvalidInputError(f"classes requires a number of classes, at least 1, got {classes!r}")
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Edits the graph.
+
+        Raises:
+            InvalidInputError: the model has such weights already.
+            UnsupportedOpError: no linear layer makes the first output, or others depend on it.
+        """
+        graph = model.graph
+        if taken := [name for name in (WEIGHT, BIAS) if name in graph.initializers]:
+            raise InvalidInputError(f"replace_head requires a model without '{taken[0]}', got one with it")
+        if not graph.outputs:
+            raise InvalidInputError("replace_head requires a model with an output, got none")
+        made, behind = graph.outputs[0], [graph.outputs[0]]
+        while (node := made.producer()) is not None and isinstance(self.context.space.facts.view(node), _BEHIND):
+            made = _operand(node, 0)
+            behind.append(made)
+        features = self._features(made)
+        self._check_readers(graph, behind)
+        for value in behind:
+            shape = declared_shape(value)
+            value.shape = None if shape is None else stated((*shape[:-1], self.classes))
+        self._put(graph, made, features)
+        remove_unread(graph)
+        for name, value in list(graph.initializers.items()):
+            if not value.uses() and value not in graph.outputs and not value.is_graph_input():
+                del graph.initializers[name]
+        return ir.passes.PassResult(model, modified=True)
+
+    def _features(self, made: ir.Value) -> ir.Value:
+        """What the last layer reads."""
+        facts = self.context.space.facts
+        node = made.producer()
+        view = None if node is None else facts.view(node)
+        if isinstance(view, std.Add) and node is not None:
+            products = [x for x in map(_producer, node.inputs) if x is not None and std.MatMul.matches(x)]
+            view = facts.view(products[0]) if len(products) == 1 else None
+        linear = isinstance(view, std.MatMul) or (isinstance(view, std.Gemm) and not view.trans_a)
+        if view is None or not linear or facts.rank(view.node.inputs[1]) != 2 or not _are_weights(node, view):
+            got = "an input" if node is None else f"{node.op_type} '{node.name}'"
+            raise UnsupportedOpError(
+                "replace_head requires a first output that a product with a matrix makes, plus a bias or not, "
+                f"got {got}"
+            )
+        return _operand(view.node, 0)
+
+    def _check_readers(self, graph: ir.Graph, behind: list[ir.Value]) -> None:
+        """Refuses other readers of the last layer, whose sizes would be others, too."""
+        for value in behind:
+            others = [use.node for use in value.uses() if use.node not in {_producer(each) for each in behind}]
+            if others or (value is not behind[0] and value in graph.outputs):
+                what = f"{others[0].op_type} '{others[0].name}'" if others else f"output '{value.name}'"
+                raise UnsupportedOpError(f"replace_head requires a last layer that nothing else reads, got {what}")
+
+    def _put(self, graph: ir.Graph, made: ir.Value, features: ir.Value) -> None:
+        facts = self.context.space.facts
+        shape, dtype = facts.shape(features), facts.dtype(features)
+        size = shape[-1] if shape else None
+        if not isinstance(size, int) or dtype is None:
+            raise UnsupportedOpError(
+                "replace_head requires a last layer of a known number of features, got another one"
+            )
+        random, bound = np.random.default_rng(self.seed), 1 / math.sqrt(size)
+        node = made.producer()
+        assert node is not None
+        b = Builder.before(node, self.context.space)
+        weights = []
+        for name, form in ((WEIGHT, (size, self.classes)), (BIAS, (self.classes,))):
+            tensor = ir.Tensor(random.uniform(-bound, bound, form).astype(dtype.numpy()), dtype=dtype, name=name)
+            value = ir.Value(name=name, type=ir.TensorType(dtype), shape=ir.Shape(form), const_value=tensor)
+            graph.register_initializer(value)
+            weights.append(b.wrap(value))
+        b.replace(made, b.wrap(features) @ weights[0] + weights[1])
+        detach(node)
+
+
+def _are_weights(node: ir.Node | None, product: std.Standard) -> bool:
+    """Whether all that a layer reads beside its features are constants: what else is added would be lost."""
+    read = [*product.node.inputs[1:], *(node.inputs if node is not None and node is not product.node else [])]
+    result = product.node.outputs[0]
+    return all(constant_source(x) is not None for x in read if x is not None and x is not result)
+
+
+def _operand(node: ir.Node, index: int) -> ir.Value:
+    value = node.inputs[index]
+    assert value is not None
+    return value
+
+
+def _producer(value: ir.Value | None) -> ir.Node | None:
+    return None if value is None else value.producer()

@@ -1,0 +1,95 @@
+"""New last layers, next to a new Linear in PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime as ort
+import pytest
+
+import lstm_lower as ll
+from lstm_lower.errors import InvalidInputError, UnsupportedOpError
+
+RANDOM = np.random.default_rng(0)
+X, TARGET = RANDOM.standard_normal((6, 4), np.float32), np.array([0, 4, 2, 1, 3, 0])
+U, V = (RANDOM.uniform(-1, 1, shape).astype(np.float32) for shape in ((4, 8), (8, 3)))
+TEXT = """<ir_version: 8, opset_import: ["" : 17]> f (float[B,4] x) => (float[B,3] y)
+    <float[3] c = {1, 2, 3}> { a = MatMul(x, u)  h = Tanh(a) ENDING }"""
+ENDINGS = {
+    "product": "y = MatMul(h, v)",
+    "sum": "p = MatMul(h, v)  y = Add(c, p)",
+    "gemm": "t = Transpose<perm = [1, 0]>(v)  y = Gemm<transB = 1>(h, t, c)",
+    "probabilities": "y0 = Gemm(h, v, c)  y = LogSoftmax<axis = 1>(y0)",
+}
+
+
+def _model(ending: str) -> onnx.ModelProto:
+    model = onnx.parser.parse_model(TEXT.replace("ENDING", ending))
+    for name, value in (("u", U), ("v", V)):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
+    return model
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_training_follows_pytorch(ending: str) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    made = ll.replace_head(_model(ENDINGS[ending]), 5, seed=3)
+    assert not {"v", "c"} & {tensor.name for tensor in made.graph.initializer}
+    (output,) = made.graph.output
+    assert [dim.dim_value or dim.dim_param for dim in output.type.tensor_type.shape.dim] == ["B", 5]
+    assert ort.InferenceSession(made.SerializeToString()).run(None, {"x": X})[0].shape == (6, 5)
+    loss = "nll" if ending == "probabilities" else "cross_entropy"
+    trainer = ll.Trainer(ll.from_onnx(made, loss, "sgd", trainable="head.*"), learning_rate=0.5)
+    first = trainer.state_dict()
+    head = torch.nn.Linear(8, 5)
+    with torch.no_grad():
+        head.weight.copy_(torch.tensor(first["head.weight"]).T)
+        head.bias.copy_(torch.tensor(first["head.bias"]))
+    assert np.abs(first["head.weight"]).max() <= 8**-0.5
+    optimizer = torch.optim.SGD(head.parameters(), 0.5)
+    losses, expected = [], []
+    for _ in range(10):
+        losses.append(trainer.step({"x": X, "target": TARGET}).loss)
+        optimizer.zero_grad()
+        value: Any = torch.nn.functional.cross_entropy(head(torch.tanh(torch.tensor(X @ U))), torch.tensor(TARGET))
+        value.backward()
+        optimizer.step()
+        expected.append(value.item())
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize(
+    ("ending", "message"),
+    [
+        ("k = MatMul(h, v)  y = Relu(k)", "that a product with a matrix makes"),
+        ("k = MatMul(h, v)  m = ReduceMax<axes = [1]>(k)  y = Sub(k, m)", "that a product with a matrix makes"),
+        ("k = MatMul(h, v)  m = ReduceMax<axes = [1]>(h)  y = Add(k, m)", "that a product with a matrix makes"),
+        (
+            "t = Transpose<perm = [1, 0]>(h)  g = MatMul(h, v)  k = MatMul(t, g)  y = MatMul(h, k)",
+            "that a product with a matrix makes",
+        ),
+        ("y = MatMul(h, v)  z = Relu(y)", None),
+    ],
+)
+def test_what_has_no_such_layer(ending: str, message: str | None) -> None:
+    if message is None:
+        model = _model(ending)
+        model.graph.output.append(onnx.helper.make_tensor_value_info("z", onnx.TensorProto.FLOAT, ["B", 3]))
+        message = "that nothing else reads"
+    else:
+        model = _model(ending)
+    with pytest.raises(UnsupportedOpError, match=message):
+        ll.replace_head(model, 5)
+
+
+def test_arguments() -> None:
+    for wrong in (0, True, 2.5):
+        with pytest.raises(InvalidInputError, match="classes requires"):
+            ll.replace_head(_model(ENDINGS["gemm"]), wrong)  # type: ignore[arg-type]
+    again = ll.replace_head(_model(ENDINGS["gemm"]), 5)
+    with pytest.raises(InvalidInputError, match=r"without 'head\.weight'"):
+        ll.replace_head(again, 4)
