@@ -15,7 +15,7 @@ from lstm_lower.torch import control_flow
 from lstm_lower.torch.aten.tracing import traced_otherwise
 from lstm_lower.torch.hooks import ResultHooks
 from lstm_lower.torch.interface import Step
-from lstm_lower.torch.known import Held, KnownValues
+from lstm_lower.torch.known_values import Held, KnownValues
 
 # Functions whose results have no gradients.
 _DETACHING: set[Any] = {Tensor.detach, torch.detach, Tensor.data.__get__}  # type: ignore[attr-defined]
