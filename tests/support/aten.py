@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 import lstm_lower as ll
 from lstm_lower.torch.aten.recurrent import unchecked_packs
-from lstm_lower.torch.aten.tracing import Tracing
+from lstm_lower.torch.aten.tracing import traced_otherwise
 from lstm_lower.torch.aten.translate import translate
+
+
+class Tracing(TorchFunctionMode):
+    """Calls ours in place of PyTorch's functions, within the block in which a module is traced."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Calls ours where there is one, else PyTorch's."""
+        del types
+        return traced_otherwise(func, args, kwargs or {})
 
 
 class Called(nn.Module):

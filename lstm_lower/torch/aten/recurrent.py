@@ -1,8 +1,12 @@
-"""Recurrent layers and packed sequences in traces, by operators of ours.
+"""Recurrent layers and packed sequences, in traces operators of ours.
 
 PyTorch's own traces fix the number of steps. Packed sequences are data of all steps, one behind the other, and the
 number of sequences at each step. Beside the data a trace keeps the padded tensor they came from, and beside the numbers
 the lengths, so that layers read these, and data that nobody else reads is not made.
+
+A layer is one LSTM, GRU or RNN of ONNX per layer of cells. What ONNX's LSTM has no form for, a projection, is the
+cell's formula in a Scan. Gates stand in another order: PyTorch's LSTM has i, f, g, o, ONNX's i, o, f, c; PyTorch's GRU
+r, z, n, ONNX's z, r, h.
 """
 
 from __future__ import annotations
@@ -27,7 +31,9 @@ from lstm_lower.torch.aten.tracing import operator, traces
 
 INT64 = ir.DataType.INT64
 
-KINDS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+_OPS: dict[str, type[std.Standard]] = {"lstm": std.LSTM, "gru": std.GRU, "rnn_tanh": std.RNN, "rnn_relu": std.RNN}
+# Where ONNX's gates stand among PyTorch's.
+_ORDER = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2), "rnn_tanh": (0,), "rnn_relu": (0,)}
 
 
 @operator(
@@ -120,7 +126,7 @@ def _traced(kind: str) -> Callable[..., Any]:
     return called
 
 
-for _kind in KINDS:
+for _kind in _OPS:
     traces(getattr(_variants, _kind))(_traced(_kind))
 
 
@@ -180,11 +186,6 @@ def unchecked_packs() -> Iterator[None]:
 
 
 # Formulas.
-
-
-_OPS: dict[str, type[std.Standard]] = {"lstm": std.LSTM, "gru": std.GRU, "rnn_tanh": std.RNN, "rnn_relu": std.RNN}
-# Where ONNX's gates stand among PyTorch's.
-_ORDER = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2), "rnn_tanh": (0,), "rnn_relu": (0,)}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -86,14 +85,3 @@ def _as_declared(
         if name in named and name not in parameters and len(args) == place:
             args = (*args, named.pop(name))
     return args, named
-
-
-class Tracing(TorchFunctionMode):
-    """Calls ours in place of PyTorch's functions, within the block in which a module is traced."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        """Calls ours where there is one, else PyTorch's."""
-        del types
-        return traced_otherwise(func, args, kwargs or {})
