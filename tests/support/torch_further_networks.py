@@ -1,4 +1,4 @@
-"""Networks that rest on what the exporter lacks: spectra, factors of matrices, scatters, splines, running sums."""
+"""Networks of rarer operations: spectra, factors of matrices, scatters, splines, running sums."""
 
 from __future__ import annotations
 

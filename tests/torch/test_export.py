@@ -25,7 +25,7 @@ from tests.support.torch_zoo import CASES, Case  # noqa: E402
 
 BY_NAME = {case.name: case for case in CASES}
 
-# What the exporter gets wrong without our repairs; the whole zoo is run by `python -m tests.torch_zoo`.
+# What needs care in a trace or its translation; the whole zoo is run by `python -m tests.torch_zoo`.
 MENDED = [
     ("lstm_dropout", "eval"),
     ("lstm_projected_of_packed", "eval"),

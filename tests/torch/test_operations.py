@@ -1,4 +1,4 @@
-"""PyTorch's operations that the exporter has no formula for, or a wrong one: values and gradients against autograd."""
+"""PyTorch's operations whose translation needs care: values and gradients against autograd."""
 
 from __future__ import annotations
 
@@ -397,5 +397,5 @@ def _mapped(x: Any) -> Any:
         lambda x: (torch.select_copy(x, 1, -2), torch.slice_copy(x, 1, 1, -1, 2), *torch.split_copy(x, 2, 1)),
     ],
 )
-def test_what_the_exporter_writes_otherwise_or_not_at_all(function: Callable[..., Any]) -> None:
+def test_values_and_gradients_of_further_functions(function: Callable[..., Any]) -> None:
     compare(function, normal(2, 5, 3), normal(3, 5, 3), rtol=1e-5)
