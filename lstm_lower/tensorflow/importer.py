@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 import onnx
+import onnx_ir as ir
 
 from lstm_lower import arguments
-from lstm_lower.errors import InvalidInputError
+from lstm_lower.errors import InvalidInputError, LstmLowerError, LstmLowerWarning
 from lstm_lower.passes.opset.conversion import check_opset
+from lstm_lower.passes.training import evaluation
+from lstm_lower.records import evaluation as records
+from lstm_lower.records import state as training_state
 from lstm_lower.tensorflow.conversion import Weights, converted
 from lstm_lower.tensorflow.opening import open_source
 from lstm_lower.tensorflow.sources import Source
 from lstm_lower.tensorflow.tensor_types import Shape
+
+# What the signature is called that predicts, in TensorFlow's recipe for training on devices.
+_INFERENCE = "infer"
 
 
 def from_tensorflow(
@@ -54,7 +63,8 @@ def from_tensorflow(
             variables, or if values are missing; otherwise initializers.
         checkpoint: where values of a graph's variables are: the prefix of a checkpoint, or a folder with one. By
             default the one beside a `.meta` file.
-        signature: which signature of a SavedModel; may be left out when there is only one, or the usual one.
+        signature: which signature of a SavedModel; may be left out when there is only one, or the usual one. A step
+            that returns scores alone predicts and is exported by the signature `infer`, where there is one.
         specs: a `tf.TensorSpec` for each argument of a `tf.function` that was made without an input signature.
         shapes: sizes and names for dimensions of inputs, for example `{"ids:0": [20, "batch"]}`. Without it, an input
             of unknown rank, such as a learning rate, is taken as a scalar, or given the only rank that fits, with a
@@ -86,8 +96,26 @@ def from_tensorflow(
 
     asked: dict[str, Any] = {"inputs": inputs, "outputs": outputs, "opset": opset, "weights": weights, "state": state}
     model = converted(opened(), **asked, shapes=shapes)
+    if isinstance(source, (str, os.PathLike)) and signature not in (None, _INFERENCE) and outputs is None:
+        _record_inference(model, source, checkpoint, opset)
     if not check:
         return model
     from lstm_lower.tensorflow.against_tensorflow import Import, certified
 
     return certified(model, Import(opened, **asked, shapes=shapes or {}))
+
+
+def _record_inference(
+    model: onnx.ModelProto, path: str | os.PathLike[str], checkpoint: str | os.PathLike[str] | None, opset: int | None
+) -> None:
+    """Records the signature that predicts in a training step of the same SavedModel; it trains without, too."""
+    step = ir.from_proto(model)
+    if all(pair.output is None for pair in training_state.read(step).pairs):
+        return
+    with contextlib.suppress(LstmLowerError), warnings.catch_warnings():
+        warnings.simplefilter("ignore", LstmLowerWarning)
+        found = open_source(path, signature=_INFERENCE, checkpoint=checkpoint)
+        predicting = ir.from_proto(converted(found, opset=opset, weights="inputs"))
+        if evaluation.record_predictions(step, predicting):
+            recorded = step.metadata_props[records.METADATA_KEY]
+            model.metadata_props.add(key=records.METADATA_KEY, value=recorded)

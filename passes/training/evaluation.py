@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+import onnx
+import onnx.compose
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidModelError, UnsupportedOpError
@@ -163,6 +165,55 @@ def record(
         return False
     recorded.write(step, work, predictions_of(work) if predictions is None else predictions)
     return True
+
+
+def record_predictions(step: ir.Model, predicting: ir.Model) -> bool:
+    """Records, for a step that returns scores alone, a model of the same weights that predicts.
+
+    Loss and metrics are those of the step's own forward part, where it is certain that this evaluates it.
+
+    Args:
+        step: the step; its metadata are changed.
+        predicting: a model whose inputs are inputs of the step. It is not changed.
+
+    Returns:
+        Whether it is recorded: not where the step predicts itself, nor where the model does not fit it.
+    """
+    outputs = [str(value.name) for value in predicting.graph.outputs]
+    if any(pair.output is not None for pair in training_state.read(predicting).pairs):
+        return False
+    work = copy_model(predicting)
+    training_state.detach_initial_values(work)
+    loss = None
+    try:
+        measuring = _derived(step)
+    except UnsupportedOpError:
+        pass
+    else:
+        ends = {value.name for value in (*measuring.graph.inputs, *measuring.graph.outputs)}
+        if predictions_of(measuring) or not ends.isdisjoint(outputs):
+            return False
+        loss = training_state.read(measuring).loss
+        work = _side_by_side(measuring, work)
+    training_state.write(work, TrainingState((), loss))
+    return record(step, work, outputs)
+
+
+def _side_by_side(first: ir.Model, second: ir.Model) -> ir.Model:
+    """One model of two, which share inputs of the same name."""
+    options = {"rename_inputs": False, "rename_outputs": False}
+    one, other = (
+        onnx.compose.add_prefix(ir.to_proto(model), prefix, **options)
+        for model, prefix in ((first, "measured/"), (second, "predicted/"))
+    )
+    shared = {value.name for value in one.graph.input}
+    one.graph.input.extend(value for value in other.graph.input if value.name not in shared)
+    one.graph.node.extend(other.graph.node)
+    one.graph.initializer.extend(other.graph.initializer)
+    one.graph.output.extend(other.graph.output)
+    domains = {imported.domain for imported in one.opset_import}
+    one.opset_import.extend(imported for imported in other.opset_import if imported.domain not in domains)
+    return ir.from_proto(one)
 
 
 class EvaluationPass(Pass):

@@ -143,3 +143,51 @@ def test_another_programs_checkpoint_is_refused(program: tuple[str, Path], tmp_p
     with pytest.raises(ll.InvalidInputError, match="checkpoint requires a prefix"):
         trained(kind, folder / "begin").to_tensorflow(tmp_path / "three", like=tmp_path / "nothing")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["saved"], indirect=True)
+def test_a_step_of_scores_alone_predicts_by_the_signature_that_infers(
+    program: tuple[str, Path], tmp_path: Path
+) -> None:
+    import tensorflow as tf
+
+    kind, folder = program
+    trainer = trained(kind, folder / "begin")
+    trainer.to_tensorflow(tmp_path / "three", like=folder / "begin")
+    expected = tf.saved_model.load(str(tmp_path / "three")).signatures["infer"](x=SEQUENCES)["scores"]
+    predicted = trainer.predict({"x": SEQUENCES})
+    assert list(predicted) == ["scores"]
+    np.testing.assert_allclose(predicted["scores"], expected, rtol=1e-5, atol=1e-6)
+    loss = trainer.evaluate({"x": SEQUENCES, "y": TARGETS})["loss"]
+    np.testing.assert_allclose(loss, np.mean((expected - TARGETS) ** 2), rtol=1e-5)
+    ll.export_training(trainer, tmp_path / "bundle")
+    ours = ll.Session(tmp_path / "bundle" / "predict.onnx").run({"x": SEQUENCES})
+    np.testing.assert_allclose(ours["scores"], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_step_that_drops_at_random_predicts_by_it_too(tmp_path: Path) -> None:
+    """Its own loss is no measure."""
+    import tensorflow as tf
+
+    x, y = tf.TensorSpec((None, 3), name="x"), tf.TensorSpec((None, 2), name="y")
+    weight = tf.Variable(np.ones((3, 2), np.float32), name="w")
+
+    def train(x: Any, y: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((tf.nn.dropout(x, 0.5) @ weight - y) ** 2)
+        weight.assign_sub(0.1 * tape.gradient(loss, weight))
+        return {"loss": loss}
+
+    module = tf.Module()
+    module.weight = weight
+    module.train = tf.function(train, input_signature=[x, y])
+    module.infer = tf.function(lambda x: {"scores": x @ weight}, input_signature=[x])
+    tf.saved_model.save(module, str(tmp_path), signatures={"train": module.train, "infer": module.infer})
+    trainer = ll.Trainer(ll.from_tensorflow(tmp_path, signature="train"))
+    trainer.step({"x": ROWS, "y": TARGETS})
+    expected = ROWS @ trainer.weights()["w"]
+    np.testing.assert_allclose(trainer.predict({"x": ROWS})["scores"], expected, rtol=1e-5)
+    with pytest.raises(ll.InvalidModelError, match="evaluating requires an evaluation with a loss or a metric"):
+        trainer.evaluate({"x": ROWS, "y": TARGETS})
