@@ -328,6 +328,7 @@ def test_what_is_dropped_as_a_whole_has_no_gradient() -> None:
             lambda x: x * torch.zeros(4, dtype=torch.int64).random_(),
             r"random_ requires bounds, .*random_\(0, 2\*\*24\)",
         ),
+        (lambda x: x * torch.rand(4, generator=torch.Generator()), "rand.*default generator, .* leave generator= out"),
     ],
 )
 def test_draws_without_a_formula_are_refused(function: Any, message: str) -> None:

@@ -99,6 +99,11 @@ class Translation:
                 operands.append(self._input(node))
             elif spec.target is not None and isinstance(self._tensors.get(spec.target), torch.Tensor):
                 operands.append(self.stored(spec.target, self._tensors[spec.target]))
+            elif spec.kind == InputKind.CUSTOM_OBJ and isinstance(self._tensors.get(spec.target), torch.Generator):
+                raise UnsupportedOpError(
+                    f"{called(next(iter(node.users), node))} requires PyTorch's default generator, got one of its own; "
+                    "leave generator= out, and make what is to be the same in every step a buffer"
+                )
             else:
                 raise UnsupportedOpError(f"a trace requires operands that are tensors, got {spec.kind} '{spec.target}'")
         for x, node in zip(operands, placeholders, strict=True):
