@@ -31,7 +31,7 @@ def from_tensorflow(model: onnx.ModelProto, _: Path) -> onnx.ModelProto:
     """The end of every import."""
     imported = ir.from_proto(model)
     names = [str(value.name) for value in imported.graph.inputs]
-    made = Made("graph", imported, names, {}, [], [], None, [], None, 0, {})
+    made = Made("graph", imported, names, {}, [], [], None, [], None, 0, {}, [])
     return finish(made, weights=None, state={}, demanded=False)
 
 
