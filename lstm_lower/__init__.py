@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from lstm_lower.tensorflow import from_tensorflow as from_tensorflow
     from lstm_lower.tensorflow import tf2onnx_ops as tf2onnx_ops
     from lstm_lower.torch import from_torch as from_torch
+    from lstm_lower.torch import scan as scan
 
 __version__ = "0.1.0"
 
@@ -64,6 +65,7 @@ __all__ = [
     "optimize",
     "raw_ops",
     "replace_head",
+    "scan",
     "tf2onnx_ops",
 ]
 
@@ -103,6 +105,7 @@ _LAZY = {
     "lower": "lstm_lower.passes.lower",
     "optimize": "lstm_lower.passes.pipeline",
     "replace_head": "lstm_lower.onnx",
+    "scan": "lstm_lower.torch",
     "tf2onnx_ops": "lstm_lower.tensorflow",
 }
 

@@ -9,11 +9,17 @@ from lstm_lower.extras import needed_by
 
 if TYPE_CHECKING:
     from lstm_lower.torch.importer import from_torch as from_torch
+    from lstm_lower.torch.loops import scan as scan
 
-__all__ = ["from_torch"]
+__all__ = ["from_torch", "scan"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "scan":
+        with needed_by("a loop over PyTorch's tensors"):
+            from lstm_lower.torch.loops import scan
+        globals()[name] = scan
+        return scan
     if name != "from_torch":
         raise AttributeError(f"module 'lstm_lower.torch' has no attribute {name!r}")
     # PyTorch asks whether triton is there, and need not find it. Where TensorFlow was imported before, the process

@@ -52,6 +52,11 @@ def axes_of(
     return {name: dict.fromkeys(each, said) for name, each in axes.items() if each}
 
 
+def open_axes(program: torch.export.ExportedProgram) -> list[set[int]]:
+    """The open axes of each input."""
+    return [{axis for axis, size in enumerate(value.shape) if not isinstance(size, int)} for value in _inputs(program)]
+
+
 def sizes_to_try(program: torch.export.ExportedProgram) -> dict[Any, set[int]]:
     """Open size -> numbers at which a decision in the module's code goes the other way."""
     found: dict[Any, set[int]] = {}

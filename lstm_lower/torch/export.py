@@ -8,7 +8,7 @@ import functools
 import io
 import logging
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -18,6 +18,10 @@ from torch import Tensor, nn
 from lstm_lower.errors import LstmLowerError, UnsupportedOpError, some
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.copies import copy_model
+from lstm_lower.passes.driver import run_passes
+from lstm_lower.passes.gradient_preparation import preparing_passes
+from lstm_lower.passes.loops.common_subexpression_elimination import CommonSubexpressionElimination
+from lstm_lower.passes.loops.rerolling import LoopRerolling
 from lstm_lower.passes.targets.formulas import may_be_of_nothing, mean_by_count
 from lstm_lower.passes.targets.legalize import RowsPass, legalizing_passes
 from lstm_lower.passes.targets.target import Lack
@@ -28,7 +32,7 @@ from lstm_lower.torch.aten.recurrent import unchecked_packs
 from lstm_lower.torch.aten.sizes import OpenSizeError
 from lstm_lower.torch.aten.translate import translate
 from lstm_lower.torch.axes import BY_ITSELF, Axes, DynamicShapes, Requested, check_open, choices, requested
-from lstm_lower.torch.branches import axes_of, decided_axes
+from lstm_lower.torch.branches import axes_of, decided_axes, open_axes
 from lstm_lower.torch.causes import cause, first_line, raised, way_around
 from lstm_lower.torch.checks import values_unchecked
 from lstm_lower.torch.control_flow import any_length, batches_first
@@ -36,8 +40,10 @@ from lstm_lower.torch.derivatives import derivatives_written, with_inner_gradien
 from lstm_lower.torch.hooks import refuse_others
 from lstm_lower.torch.interception import Interception
 from lstm_lower.torch.interface import Operands, Step, attributes_kept
+from lstm_lower.torch.lengths import Lengths
 from lstm_lower.torch.modules import all_classes_scored, cumulative_averages, masks_unread, unchecked_distributions
-from lstm_lower.torch.own_gradients import own_gradients_traced, results_alone
+from lstm_lower.torch.open_lengths import Length, Place, UnlikeError, extrapolated
+from lstm_lower.torch.own_gradients import own_gradients_traced, results_alone, tied
 from lstm_lower.torch.size_arithmetic import logarithms_allowed, open_arithmetic, open_numbers
 from lstm_lower.torch.sizes import Comparison
 from lstm_lower.torch.steps import TracedSteps
@@ -82,6 +88,9 @@ class Traced:
         wanted: which axes are to be open.
         closed: input -> axis that was to have the example's size -> why.
         read: buffers over whose values the module's code branches.
+        steps: those of the closed axes over which loops in Python go.
+        lengths: numbers of steps of loops in Python, of which the trace has few.
+        longer: traces of one step more of each.
     """
 
     step: Step
@@ -92,12 +101,17 @@ class Traced:
     wanted: Requested
     closed: Axes
     read: Collection[str] = ()
+    steps: Axes = dataclasses.field(default_factory=dict)
+    lengths: Sequence[Length] = ()
+    longer: Sequence[torch.export.ExportedProgram] = ()
 
     def same_as(self, other: Traced) -> bool:
         """Whether two traces of a module compute the same."""
         constants, others = self.program.constants, other.program.constants
         return (
             _code(self.program) == _code(other.program)
+            and self.lengths == other.lengths
+            and all(_code(a) == _code(b) for a, b in zip(self.longer, other.longer, strict=True))
             and constants.keys() == others.keys()
             and all(_equal(value, others[name]) for name, value in constants.items())
         )
@@ -153,21 +167,53 @@ def settled(traced: Traced, tracing: Callable[..., Traced]) -> tuple[Traced, Exp
             if not found:
                 raise
             check_open(traced.wanted, found)
-            traced = tracing(closed=joined(traced.closed, found))
+            traced = tracing(closed=joined(traced.closed, found), steps=traced.steps)
+            continue
+        except UnlikeError as error:
+            traced = _of_steps(traced, tracing, f"{error}")
             continue
         model = results_alone(exported.model)
         with _quiet():
             runnable = copy_model(model)
             for step in legalizing_passes():
                 step(runnable)
-            comparison = Comparison(traced.step, traced.program, traced.names, traced.tensors, runnable)
-            _check_kernels(traced, comparison.refused, model)
-            found = comparison.differing_axes()
+            comparison = Comparison(traced.step, traced.program, traced.names, traced.tensors, runnable, traced.lengths)
+            try:
+                _check_kernels(traced, comparison.refused, model)
+                found = comparison.differing_axes()
+            except UnsupportedOpError as error:
+                if not traced.lengths:
+                    raise
+                traced = _of_steps(traced, tracing, f"as one of any length it is refused: {error}")
+                continue
             moved = comparison.changed_parameters()
         if not found:
             return traced, dataclasses.replace(exported, changed=moved)
+        if wrong := [found[name][axis] for name, axis in _places(traced.lengths) if axis in found.get(name, ())]:
+            traced = _of_steps(traced, tracing, f"for other lengths it has {wrong[0]}")
+            continue
         check_open(traced.wanted, found)
-        traced = tracing(closed=joined(traced.closed, found))
+        traced = tracing(closed=joined(traced.closed, found), steps=traced.steps)
+
+
+def _places(lengths: Iterable[Length]) -> list[Place]:
+    """Inputs and axes that have one of some lengths."""
+    return [place for length in lengths for place in length.places]
+
+
+def _of_steps(traced: Traced, tracing: Callable[..., Traced], why: str) -> Traced:
+    """A trace whose loops have as many steps as the example has."""
+    fixed = _steps_fixed(traced.lengths, traced.names, traced.tensors, why)
+    return tracing(closed=joined(traced.closed, fixed), steps=joined(traced.steps, fixed))
+
+
+def _steps_fixed(lengths: Iterable[Length], names: Sequence[str], tensors: Sequence[Tensor], why: str) -> Axes:
+    """Input -> axis over which a loop goes -> why it has the example's size."""
+    sizes = {name: x.shape for name, x in zip(names, tensors, strict=True)}
+    fixed: Axes = {}
+    for name, axis in _places(lengths):
+        fixed.setdefault(name, {})[axis] = f"a loop in Python goes over {sizes[name][axis]} steps; {why}"
+    return fixed
 
 
 def _check_kernels(traced: Traced, refused: Exception | None, model: ir.Model) -> None:
@@ -205,6 +251,7 @@ def trace(
     example_targets: Sequence[Tensor] = (),
     target_names: Sequence[str] = (),
     closed: Axes | None = None,
+    steps: Axes | None = None,
 ) -> Traced:
     """Traces a module in the mode that it is in, training or evaluation.
 
@@ -217,6 +264,7 @@ def trace(
         example_targets: what the loss takes beside the module's result.
         target_names: their names.
         closed: input -> axis that is to have the example's size -> why.
+        steps: those of them over which loops in Python go.
 
     Raises:
         InvalidInputError: the example inputs do not fit.
@@ -229,8 +277,19 @@ def trace(
     wanted = requested(dynamic_shapes, names, tensors)
     step = Step(module, operands, loss, target_names)
     step.follow(Trials(step, tensors).moved())
-    program, reasons, read = _traced(step, names, tensors, wanted, closed or {})
-    return Traced(step, program, names, tensors, reasons, wanted, closed or {}, read)
+    closed, steps = closed or {}, steps or {}
+    lengths = Lengths(step, names, tensors, wanted, closed)
+    # Each of a loop's lengths has a trace of its own.
+    apart = _steps_fixed(lengths.found, names, tensors, "")
+    program, reasons, read = _traced(step, names, lengths.tensors(), wanted, joined(closed, apart))
+    axes = open_axes(program)
+    try:
+        longer = [_captured(step, lengths.tensors(each), axes)[0] for each in lengths.found]
+    except Exception as error:  # noqa: BLE001
+        fixed = _steps_fixed(lengths.found, names, tensors, f"of one more PyTorch makes no trace: {raised(error)}")
+        program, reasons, read = _traced(step, names, tensors, wanted, joined(closed, fixed))
+        return Traced(step, program, names, tensors, reasons, wanted, joined(closed, fixed), read, joined(steps, fixed))
+    return Traced(step, program, names, tensors, reasons, wanted, closed, read, steps, list(lengths.found), longer)
 
 
 def write(traced: Traced) -> Exported:
@@ -239,6 +298,39 @@ def write(traced: Traced) -> Exported:
     Raises:
         InvalidInputError: axes that are to be open cannot be.
         UnsupportedOpError: PyTorch cannot write it.
+    """
+    return _extended(traced) if traced.lengths else _translated(traced)
+
+
+def _extended(traced: Traced) -> Exported:
+    """Writes a trace of few steps, and those of one more, as a model of any number of them."""
+    exported = _translated(traced)
+    longer = (_translated(dataclasses.replace(traced, program=program)) for program in traced.longer)
+    rolled = [_rolled(traced.step, each.model) for each in (exported, *longer)]
+    model = extrapolated(rolled, traced.lengths)
+    opened = set(_places(traced.lengths))
+    fixed = {
+        name: {axis: why for axis, why in axes.items() if (name, axis) not in opened}
+        for name, axes in exported.fixed.items()
+    }
+    fixed = {name: axes for name, axes in fixed.items() if axes}
+    check_open(traced.wanted, fixed)
+    return dataclasses.replace(exported, model=model, fixed=fixed)
+
+
+def _rolled(step: Step, model: ir.Model) -> ir.Model:
+    weights = {name for name, _ in (*step.module.named_parameters(), *step.module.named_buffers())}
+    return run_passes(
+        model, [*preparing_passes(), CommonSubexpressionElimination(), LoopRerolling(weights, tied, maps=True)]
+    )
+
+
+def _translated(traced: Traced) -> Exported:
+    """Writes a trace as a model by translations of ours.
+
+    Raises:
+        InvalidInputError: axes that are to be open cannot be.
+        UnsupportedOpError: an operator has no translation.
     """
     step, names = traced.step, traced.names
     outputs = [*step.names.outputs, *(f"new_{name}" for name in step.names.states)]
@@ -253,13 +345,15 @@ def write(traced: Traced) -> Exported:
     left_open = TracedSteps(step, traced.program, names, traced.tensors).reasons(fixed)
     for (name, axis), reason in left_open.items():
         fixed[name][axis] = reason
-    check_open(traced.wanted, fixed)
+    if not traced.lengths:
+        check_open(traced.wanted, fixed)
     WideningPass()(model)
     RowsPass(_MEANT_OTHERWISE)(model)
     model = with_inner_gradients(model)
     states = _changed(model, step.names.states)
     _check_branches(traced, states)
-    return Exported(model, states, fixed, traced, list(left_open))
+    looped = [(name, axis) for name, axes in traced.steps.items() for axis in axes]
+    return Exported(model, states, fixed, traced, [*left_open, *looped])
 
 
 def _first_names(module: nn.Module) -> dict[str, str]:

@@ -203,7 +203,7 @@ def _forms(module: nn.Module, tracing: Callable[..., Traced], *, evaluates: bool
         if not changed:
             return exported, _stateless(exported)
         try:
-            other = tracing(closed=trained.closed)
+            other = tracing(closed=trained.closed, steps=trained.steps)
             if other.same_as(trained):
                 return exported, _stateless(exported)
             other, evaluated = settled(other, tracing)
@@ -212,7 +212,7 @@ def _forms(module: nn.Module, tracing: Callable[..., Traced], *, evaluates: bool
             return exported, None
     if other.closed != trained.closed:
         # A step and what evaluates it take the same sizes.
-        exported = settled(tracing(closed=other.closed), tracing)[1]
+        exported = settled(tracing(closed=other.closed, steps=other.steps), tracing)[1]
     return exported, _stateless(evaluated)
 
 
@@ -236,7 +236,7 @@ def _tell_fixed_steps(module: nn.Module, step: ir.Model, exported: Exported) -> 
     if told and exported.traced.wanted == "auto":
         warnings.warn(
             f"{type(module).__name__} fixes sizes in a trace that its forward leaves open: {some(told)} cannot be of "
-            "another size; nn.LSTM, nn.GRU and nn.RNN, and while_loop and scan of torch._higher_order_ops, leave a "
+            "another size; nn.LSTM, nn.GRU and nn.RNN, and ll.scan(cell, state, xs) in place of the loop, leave the "
             "number of steps open",
             FixedStepsWarning,
             stacklevel=3,

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+import sympy
 import torch
 from torch import Tensor
 
@@ -28,6 +29,7 @@ from lstm_lower.torch.axes import Axes
 from lstm_lower.torch.branches import sizes_to_try
 from lstm_lower.torch.given_draws import BY_SHAPE, PLAN, PLANS, GivenDraws, given
 from lstm_lower.torch.interface import Step, numbers
+from lstm_lower.torch.open_lengths import Length
 from lstm_lower.torch.trials import RefusedError, Trials
 from lstm_lower.torch.variation import Variation
 
@@ -35,6 +37,8 @@ from lstm_lower.torch.variation import Variation
 _WRONG = {8: 1e-6, 4: 1e-3, 2: 0.1}
 # An error over the largest sum of the magnitudes of a result's terms that is rounding, however small the result is.
 _ROUNDED = {8: 5e-9, 4: 5e-6, 2: 5e-3}
+# Numbers of steps that are fewer than those that are traced.
+_FEW = {1, 2, 3}
 # Of how many elements inputs may be that are three times as large as the example.
 _LARGE = 1 << 20
 
@@ -64,6 +68,7 @@ class Comparison:
         names: Sequence[str],
         tensors: Sequence[Tensor],
         model: ir.Model,
+        lengths: Sequence[Length] = (),
     ) -> None:
         """Opens the model, unless onnxruntime refuses it (`refused`).
 
@@ -73,6 +78,7 @@ class Comparison:
             names: of its inputs.
             tensors: the example.
             model: the trace as a model, outputs in the step's order.
+            lengths: axes that are open in the model and not in the trace.
         """
         self._step, self._names, self._tensors = step, names, tensors
         values = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"}
@@ -81,6 +87,10 @@ class Comparison:
             [getattr(getattr(size, "node", None), "expr", size) for size in values[name].shape]
             for name in program.graph_signature.user_inputs
         ]
+        steps = [sympy.Symbol(f"steps_{number}") for number in range(len(lengths))]
+        for symbol, length in zip(steps, lengths, strict=True):
+            for name, axis in length.places:
+                self._shapes[list(names).index(name)][axis] = symbol
         self._example: dict[Any, int] = {
             size: tensor.shape[axis]
             for shape, tensor in zip(self._shapes, tensors, strict=True)
@@ -88,6 +98,8 @@ class Comparison:
             if getattr(size, "is_symbol", False)
         }
         self._decided = sizes_to_try(program)
+        # Loops may have first and last steps of their own, which few steps have not all.
+        self._decided |= {size: _FEW for shape in self._shapes for size in shape if size in steps}
         self._trials = Trials(step, tensors)
         # Of bfloat16 within, of which a result need not tell.
         narrow = any(getattr(value, "dtype", None) == torch.bfloat16 for value in _values(program))

@@ -44,6 +44,7 @@ from lstm_lower.passes.loops.views.rows import (
     Rows,
     Same,
     Stacked,
+    element_of,
 )
 from lstm_lower.passes.tidy import unread_weights
 
@@ -60,6 +61,7 @@ class LoopRerolling(Pass):
     Attributes:
         weights: names of initializers that shall be learnt: what steps make of them is no constant.
         tied: tells values of a graph that no step hands on to another.
+        maps: whether to roll steps that hand nothing on, too, which take no less time as a loop.
     """
 
     preserves = True
@@ -68,28 +70,31 @@ class LoopRerolling(Pass):
         self,
         weights: Collection[str] = (),
         tied: Callable[[ir.Graph], Collection[ir.Value]] = lambda _: (),
+        *,
+        maps: bool = False,
     ) -> None:
         super().__init__()
-        self.weights, self.tied = frozenset(weights), tied
+        self.weights, self.tied, self.maps = frozenset(weights), tied, maps
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rolls."""
         modified, unread = False, set(unread_weights(model))
         for graph in list(with_inner(model.graph)):
-            while self._roll_one(graph):
-                modified = True
+            for maps in (False, True) if self.maps else (False,):
+                while self._roll_one(graph, maps=maps):
+                    modified = True
         # The numbers of steps; weights that nothing read before may be a training step's state.
         for name in set(unread_weights(model)) - unread if modified else ():
             del model.graph.initializers[name]
         return ir.passes.PassResult(model, modified=modified)
 
-    def _roll_one(self, graph: ir.Graph) -> bool:
+    def _roll_one(self, graph: ir.Graph, *, maps: bool) -> bool:
         """Rolls the steps of one loop, if there is one."""
         space = self.context.space
         code = Code(graph, self.weights, self.tied(graph))
-        for seeds in _candidates(code):
+        for seeds in _candidates(code, maps=maps):
             both = [Rows(code, space.facts, seeds, begin=begin) for begin in (True, False)]
-            loops = [_Rolling(graph, rows, space) for rows in both if rows.is_loop]
+            loops = [_Rolling(graph, rows, space) for rows in both if rows.is_loop or (maps and rows.is_map)]
             fit = [rolling for rolling in loops if rolling.is_typed and rolling.pays]
             if fit:
                 # The first of equals: its steps end where states are handed on.
@@ -101,6 +106,8 @@ class LoopRerolling(Pass):
         return False
 
 
+# Elements of a sequence in a row that are one part of it.
+_RUN = 3
 # Steps of a loop whose number is not known, in an estimate.
 _MANY = 8
 # What a loop costs, in nodes: itself, and each state, element and result of a step.
@@ -133,27 +140,47 @@ def has_equal_products(graph: ir.Graph) -> bool:
     return max(read.values(), default=0) >= LEAST_STEPS
 
 
-def _candidates(code: Code) -> Iterator[list[ir.Node]]:
-    """Nodes that may do the same in the steps of a loop: alike ones in a row, each following from the one before."""
-    groups: dict[Hashable, list[ir.Node]] = {}
-    for node, kind in code.kinds.items():
-        # What all steps read tells the products of a step apart.
-        outside = [_from_outside(value) for value in node.inputs if value is not None]
-        fixed = tuple(
-            value for value in outside if value is not None and len(code.readers.get(value, ())) >= LEAST_STEPS
-        )
-        if kind is not None:
-            groups.setdefault((kind, fixed), []).append(node)
-    many = [group for group in groups.values() if len(group) >= LEAST_STEPS]
+def _candidates(code: Code, *, maps: bool) -> Iterator[list[ir.Node]]:
+    """Nodes that may do the same in the steps of a loop: alike ones in a row, each following from the one before.
+
+    Args:
+        code: the nodes of a graph.
+        maps: whether steps may follow from none before.
+    """
+    many = [
+        group for told in (_read_often, _given) for group in _groups(code, told).values() if len(group) >= LEAST_STEPS
+    ]
     # Products are the surest marks of a step.
     for group in sorted(many, key=lambda group: not std.Product.matches(group[0])):
-        for chain in _chains(code, group):
+        for chain in _chains(code, group, maps=maps):
             for each in range(1, MOST_OF_A_KIND + 1):
                 # The first step may have been simplified.
                 for start in (0, each):
                     seeds = chain[start : len(chain) // each * each : each]
                     if len(seeds) >= LEAST_STEPS:
                         yield seeds
+
+
+def _groups(code: Code, told: Callable[[Code, ir.Value], ir.Value | None]) -> dict[Hashable, list[ir.Node]]:
+    """Nodes of each kind; what all steps read tells those of a step apart."""
+    groups: dict[Hashable, list[ir.Node]] = {}
+    for node, kind in code.kinds.items():
+        fixed = (told(code, value) for value in node.inputs if value is not None)
+        if kind is not None:
+            groups.setdefault((kind, *(value for value in fixed if value is not None)), []).append(node)
+    return groups
+
+
+def _read_often(code: Code, value: ir.Value) -> ir.Value | None:
+    """A value, or the one that it is transposed of, that as many nodes read as a loop has steps."""
+    both = (value, _untransposed(value))
+    return next((each for each in both if len(code.readers.get(each, ())) >= LEAST_STEPS), None)
+
+
+def _given(code: Code, value: ir.Value) -> ir.Value | None:
+    """Such a value that no node makes: of a step's own one there may be as many readers."""
+    source = _untransposed(value)
+    return source if source.producer() is None and len(code.readers.get(source, ())) >= LEAST_STEPS else None
 
 
 def _untransposed(value: ir.Value) -> ir.Value:
@@ -163,14 +190,11 @@ def _untransposed(value: ir.Value) -> ir.Value:
     return value if source is None else source
 
 
-def _from_outside(value: ir.Value) -> ir.Value | None:
-    """A value that no node makes, or the one that it is transposed of; `None` for others."""
-    source = _untransposed(value)
-    return source if source.producer() is None else None
+def _chains(code: Code, group: Sequence[ir.Node], *, maps: bool) -> list[list[ir.Node]]:
+    """Nodes of a group in rows in which each follows from the one before, and from none that comes later.
 
-
-def _chains(code: Code, group: Sequence[ir.Node]) -> list[list[ir.Node]]:
-    """Nodes of a group in rows in which each follows from the one before, and from none that comes later."""
+    With `maps` those that follow from none are a row, too.
+    """
     members = set(group)
     # For each value the last member that it follows from.
     latest: dict[ir.Value, int] = {}
@@ -192,6 +216,8 @@ def _chains(code: Code, group: Sequence[ir.Node]) -> list[list[ir.Node]]:
         while len(following := after.get(chain[-1], [])) == 1:
             chain += following
         chains.append([order[each] for each in chain])
+    if maps:
+        chains.append([order[place] for place in after.get(-1, ())])
     return [chain for chain in chains if len(chain) >= LEAST_STEPS]
 
 
@@ -282,8 +308,7 @@ class _Rolling:
         if isinstance(role, Numbers):
             return b.constant(role.array[::-1] if self.reverse else role.array, role.dtype)
         if isinstance(role, Stacked):
-            values = [b.wrap(value).unsqueeze(0) for value in role.values]
-            return b.concat(values[::-1] if self.reverse else values, 0)
+            return b.concat(self._stacked(role.values[::-1] if self.reverse else role.values), 0)
         assert isinstance(role, Element)
         whole = b.wrap(role.sequence)
         first = role.start if role.stride == 1 else role.start - count + 1
@@ -293,9 +318,28 @@ class _Rolling:
         part = b.move_axis(part, role.axis, 0, len(whole.shape or ()))
         return b.reverse(part, 0) if role.stride == -1 and not self.reverse else part
 
+    def _stacked(self, values: Sequence[ir.Value]) -> list[Expr]:
+        """Values with an axis in front, elements of a sequence in a row as a part of it."""
+        b, parts = self.builder, []
+        elements = [element_of(value, b.facts) for value in values]
+        place = 0
+        while place < len(values):
+            first, end = elements[place], place + 1
+            while first is not None and end < len(values) and elements[end] == first.at(end - place):
+                end += 1
+            if first is None or first.kept or end - place < _RUN:
+                parts.append(b.wrap(values[place]).unsqueeze(0))
+                place += 1
+                continue
+            whole = b.wrap(first.sequence)
+            part = whole.slice(first.start, first.start + end - place, axis=first.axis)
+            parts.append(b.move_axis(part, first.axis, 0, len(whole.shape or ())))
+            place = end
+        return parts
+
     def _body(self, states: Sequence[Expr], elements: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
         """One step."""
-        inner = states[0].builder
+        inner = (states or elements)[0].builder
         given: dict[Role, Expr] = dict(zip(self.states, states, strict=True))
         for role, element in zip(self.sequences, elements, strict=False):
             kept = isinstance(role, Element) and role.kept

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import numpy as np
@@ -15,13 +14,12 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from lstm_lower.errors import InvalidInputError  # noqa: E402
 from lstm_lower.passes.driver import run_passes  # noqa: E402
 from lstm_lower.passes.gradient_preparation import preparing_passes  # noqa: E402
 from lstm_lower.passes.loops.rerolling import LoopRerolling  # noqa: E402
 from lstm_lower.torch.axes import BY_ITSELF  # noqa: E402
 from lstm_lower.torch.export import export  # noqa: E402
-from lstm_lower.torch.importer import FIXED_AXES, FixedStepsWarning  # noqa: E402
+from lstm_lower.torch.importer import FIXED_AXES  # noqa: E402
 
 STEPS = 6
 
@@ -51,12 +49,11 @@ def test_cells_become_a_loop() -> None:
     torch.manual_seed(0)
     module = Decoder()
     x, target = torch.randn(2, STEPS, 3), torch.randn(2, STEPS, 2)
-    with pytest.warns(FixedStepsWarning, match=r"axis 1 of 'x' \(a loop in Python .* cannot be of another"):
-        step = ll.from_torch(module, x, "mse", example_targets=target, what="gradients")
+    step = ll.from_torch(module, x, "mse", example_targets=target, what="gradients")
     kinds = [node.op_type for node in step.graph.node]
     assert kinds.count("Scan") == 2
     assert "Softmax" not in kinds
-    x, target = torch.randn(3, STEPS, 3), torch.randn(3, STEPS, 2)
+    x, target = torch.randn(3, 2 * STEPS, 3), torch.randn(3, 2 * STEPS, 2)
     session = ll.Session(step, providers=["CPUExecutionProvider"])
     got = session.run({"x": x.numpy(), "target": target.numpy()})
     loss = nn.functional.mse_loss(module(x), target)
@@ -79,13 +76,9 @@ def test_a_size_that_a_module_needs_is_no_number_of_steps() -> None:
                 h = self.cell(step, h)
             return h
 
-    with pytest.warns(FixedStepsWarning, match=r"axis 1 of 'x' \(a loop in Python .* cannot be of another"):
-        step = ll.from_torch(Square(), torch.randn(2, STEPS, STEPS), "mse", what="gradients")
+    step = ll.from_torch(Square(), torch.randn(2, STEPS, STEPS), "mse", what="gradients")
     fixed = next(entry.value for entry in step.metadata_props if entry.key == FIXED_AXES)
-    assert json.loads(fixed)["x"] == {
-        "1": f"a loop in Python goes over {STEPS} steps",
-        "2": "forward works for this size alone",
-    }
+    assert json.loads(fixed)["x"] == {"2": "forward works for this size alone"}
 
 
 @pytest.mark.slow
@@ -135,20 +128,16 @@ class Loops(nn.Module):
         return h
 
 
-@pytest.mark.parametrize("kind", ["mask", "unbind", "list", "split"])
-def test_loops_are_why_axes_are_fixed(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["mask", "unbind", "list", "split", "number"])
+def test_lengths_of_loops_are_open(kind: str) -> None:
     inputs = (torch.randn(2, 5, 3), torch.ones(2, 5, 1, dtype=torch.bool))
     exported = export(Loops(kind), inputs)
-    assert exported.fixed["x"] == {1: "a loop in Python goes over 5 steps", 2: BY_ITSELF}
-    assert exported.left_open == [("x", 1)]
-    with pytest.raises(InvalidInputError, match=r"'x', axis 1: a loop in Python goes over 5 steps"):
-        export(Loops(kind), inputs, {"x": [0, 1], "mask": [0, 1]})
+    assert exported.fixed["x"] == {2: BY_ITSELF}
+    assert not exported.left_open
 
 
-def test_a_size_that_is_taken_as_a_number_is_told_by_its_place() -> None:
+def test_a_size_that_forward_needs_is_no_number_of_steps() -> None:
     inputs = (torch.randn(2, 5, 3), torch.ones(2, 5, 1, dtype=torch.bool))
-    reason = export(Loops("number"), inputs).fixed["x"][1]
-    assert re.fullmatch(r"test_cells\.py:\d+ takes it as a number: steps = range\(x\.size\(1\)\)", reason)
     exported = export(Loops("table"), inputs)
     assert exported.fixed["x"][1] == BY_ITSELF
     assert not exported.left_open
@@ -175,4 +164,4 @@ def test_a_layer_behind_the_steps_is_none_of_them() -> None:
 
     model = export(Layer(), torch.randn(2, 8, 4)).model
     kinds = [node.op_type for node in run_passes(model, [*preparing_passes(), LoopRerolling()]).graph]
-    assert (kinds.count("Scan"), kinds.count("MatMul"), kinds.count("Gather")) == (1, 1, 0)
+    assert (kinds.count("Scan"), kinds.count("MatMul")) == (1, 1)

@@ -46,6 +46,7 @@ from lstm_lower.torch.aten.control_flow import CHECKS
 from lstm_lower.torch.aten.registry import TRANSLATIONS, Call, called, translation
 from lstm_lower.torch.aten.sizes import OpenSizeError, Sizes
 from lstm_lower.torch.aten.sizes import formula as size_formula
+from lstm_lower.torch.aten.writes import join_pieces
 
 OPSET = 18
 
@@ -263,6 +264,7 @@ def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
         # PyTorch warns of its own code.
         warnings.simplefilter("ignore")
         simple: torch.export.ExportedProgram = program.run_decompositions(table)
+    join_pieces(simple)
     return simple
 
 

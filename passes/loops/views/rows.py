@@ -73,6 +73,10 @@ class Element:
     start: int
     stride: int
 
+    def at(self, further: int) -> Element:
+        """An element so many places behind."""
+        return dataclasses.replace(self, start=self.start + further)
+
 
 @dataclasses.dataclass(frozen=True)
 class Stacked:
@@ -115,6 +119,11 @@ class Code:
                 self.readers.setdefault(value, []).append(node)
         self.learnt = self._learnt(weights) if weights else set()
 
+    def read_by_many(self, node: ir.Node, count: int) -> tuple[ir.Value, ...]:
+        """Operands of a node that at least so many nodes read, as all steps of a loop do a weight."""
+        values = (value for value in node.inputs if value is not None)
+        return tuple(value for value in values if len(self.readers.get(value, ())) >= count)
+
     def _learnt(self, weights: frozenset[str]) -> set[ir.Value]:
         found = {value for value in self.readers if value.producer() not in self.reads and _is_learnt(value, weights)}
         for node, values in self.reads.items():
@@ -156,6 +165,11 @@ class Rows:
     def is_loop(self) -> bool:
         """Whether the row that all began with is part of a loop."""
         return 0 in self.rows and any(isinstance(role, Carried) for roles in self.roles.values() for role in roles)
+
+    @property
+    def is_map(self) -> bool:
+        """Whether it goes over elements of something."""
+        return 0 in self.rows and any(isinstance(role, Element) for roles in self.roles.values() for role in roles)
 
     def holds(self, node: ir.Node) -> bool:
         """Whether a node is part of a step."""
@@ -215,7 +229,8 @@ class Rows:
                 readers: dict[Hashable, list[ir.Node]] = {}
                 for reader, index in node.outputs[output].uses():
                     if reader not in self._place:
-                        readers.setdefault((self.code.kinds.get(reader), index), []).append(reader)
+                        kind = self.code.kinds.get(reader), index, self.code.read_by_many(reader, self.count - 1)
+                        readers.setdefault(kind, []).append(reader)
                 found.append(readers)
             for key, first in found[0].items():
                 if all(len(readers.get(key, ())) == len(first) for readers in found):

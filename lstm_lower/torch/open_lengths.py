@@ -1,0 +1,386 @@
+"""A model for any number of steps, of models for some: all that differs between them is formulas of the number.
+
+A trace writes a loop in Python out step by step. Traces of one step more or less are the same loop once their steps are
+rolled up again, but for constants: sizes, places, numbers of steps. One that grows by as much with each step is written
+as a formula; of anything else a model for other lengths is not known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder, Expr, Workspace
+from lstm_lower.graph.facts import Facts
+from lstm_lower.graph.values import Array
+
+# Corresponding values of the models, the shortest first.
+Values = tuple[ir.Value, ...]
+Place = tuple[str, int]
+
+
+class UnlikeError(Exception):
+    """The models differ in more than numbers; the message says where."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Length:
+    """A number of steps.
+
+    Attributes:
+        places: inputs and axes that have it.
+        steps: how many there are in the model that all others are compared with.
+    """
+
+    places: tuple[Place, ...]
+    steps: int
+
+
+def extrapolated(models: Sequence[ir.Model], lengths: Sequence[Length]) -> ir.Model:
+    """The first model with open lengths; it is changed in place.
+
+    Args:
+        models: of as many steps as `lengths` say, then one for each length that has one step more of it.
+        lengths: the lengths.
+
+    Raises:
+        UnlikeError: they differ in more than numbers.
+    """
+    return _Extrapolation(models, lengths).run()
+
+
+class _Extrapolation:
+    """The models side by side.
+
+    Attributes:
+        edits: operands to be written as formulas -> what they are in each model.
+        shapes: values whose shapes go by a length -> their shapes in each model.
+    """
+
+    def __init__(self, models: Sequence[ir.Model], lengths: Sequence[Length]) -> None:
+        self.models, self.lengths = models, lengths
+        self.facts = [Facts.of(model) for model in models]
+        self.edits: dict[tuple[ir.Node, int], tuple[Array, ...]] = {}
+        self.shapes: dict[ir.Value, list[Any]] = {}
+        self._alike: set[Values] = set()
+
+    def run(self) -> ir.Model:
+        """Writes the formulas."""
+        outputs = [tuple(model.graph.outputs) for model in self.models]
+        if len({len(each) for each in outputs}) > 1:
+            raise UnlikeError("of one more there are more results")
+        for values in zip(*outputs, strict=True):
+            self._compare(values)
+        graph = self.models[0].graph
+        inputs = {str(value.name): value for value in graph.inputs}
+        b = Builder(Workspace.of(self.models[0]), graph, before=next(iter(graph)), scope="steps")
+        sizes = []
+        for length in self.lengths:
+            for name, axis in length.places:
+                _set_dim(inputs[name], axis, _dimension(length))
+        for values in self.shapes.items():
+            self._open(*values)
+        for length in self.lengths:
+            name, axis = length.places[0]
+            sizes.append(b.wrap(inputs[name]).sizes().take(axis))
+        formulas = _Formulas(b, sizes, [length.steps for length in self.lengths])
+        for (node, index), arrays in self.edits.items():
+            operand = node.inputs[index]
+            assert operand is not None
+            assert operand.dtype is not None
+            node.replace_input_with(index, formulas.of(arrays, operand.dtype).value)
+        graph.sort()
+        return self.models[0]
+
+    def _compare(self, values: Values) -> None:
+        """Compares values and all that they follow from."""
+        if values in self._alike:
+            return
+        # What a body reads is told where the body is.
+        self._alike.add(values)
+        self._note_shapes(values)
+        nodes = [value.producer() for value in values]
+        if all(node is None for node in nodes):
+            self._compare_given(values)
+            return
+        present = tuple(node for node in nodes if node is not None)
+        if len(present) < len(values) or len({value.index() for value in values}) > 1:
+            raise UnlikeError(self._said(present))
+        self._compare_nodes(present)
+
+    def _compare_given(self, values: Values) -> None:
+        """Compares inputs and weights."""
+        if len({value.name for value in values}) > 1 or not all(
+            value.is_graph_input() or value.is_initializer() for value in values
+        ):
+            raise UnlikeError("they read different values")
+        constants = [value.const_value for value in values]
+        if constants[0] is not None and any(
+            each is not constants[0]
+            and (each is None or each.shape != constants[0].shape or each.tobytes() != constants[0].tobytes())
+            for each in constants
+        ):
+            raise UnlikeError(f"'{values[0].name}' has other contents")
+
+    def _compare_nodes(self, nodes: tuple[ir.Node, ...]) -> None:
+        first = nodes[0]
+        if any(
+            node.op_identifier() != first.op_identifier()
+            or len(node.inputs) != len(first.inputs)
+            or len(node.outputs) != len(first.outputs)
+            or node.attributes.keys() != first.attributes.keys()
+            for node in nodes
+        ):
+            raise UnlikeError(self._said(nodes))
+        for index in range(len(first.inputs)):
+            operands = [node.inputs[index] for node in nodes]
+            present = tuple(x for x in operands if x is not None)
+            if len(present) == len(nodes):
+                self._compare_operand(first, index, present)
+            elif present:
+                raise UnlikeError(self._said(nodes))
+        for key, attribute in first.attributes.items():
+            others = [node.attributes[key] for node in nodes]
+            if attribute.type == ir.AttributeType.GRAPH:
+                self._compare_bodies([each.as_graph() for each in others])
+            elif any(not _equal_attributes(attribute, each) for each in others):
+                raise UnlikeError(self._said(nodes))
+
+    def _compare_operand(self, node: ir.Node, index: int, values: Values) -> None:
+        """Compares operands, as what they are made of or, failing that, by their contents."""
+        if all(std.Constant.matches(value.producer()) for value in values if value.producer() is not None) and all(
+            value.producer() is not None for value in values
+        ):
+            self._edit(node, index, values)
+            return
+        kept = dict(self.edits), dict(self.shapes), set(self._alike)
+        try:
+            self._compare(values)
+        except UnlikeError:
+            if values[0].dtype is None or not values[0].dtype.is_integer():
+                raise
+            self.edits, self.shapes, self._alike = kept
+            if any(facts.constant(value) is None for facts, value in zip(self.facts, values, strict=True)):
+                raise
+            self._edit(node, index, values)
+
+    def _edit(self, node: ir.Node, index: int, values: Values) -> None:
+        arrays = []
+        for facts, value in zip(self.facts, values, strict=True):
+            array = facts.constant(value)
+            if array is None:
+                raise UnlikeError(self._said([node]))
+            arrays.append(array)
+        if all(each.shape == arrays[0].shape and each.tobytes() == arrays[0].tobytes() for each in arrays):
+            return
+        before = self.edits.setdefault((node, index), tuple(arrays))
+        if any(not np.array_equal(a, b) for a, b in zip(before, arrays, strict=True)) or _form(arrays) is None:
+            raise UnlikeError(self._said([node]))
+
+    def _compare_bodies(self, graphs: Sequence[ir.Graph]) -> None:
+        for pairs in ([graph.inputs for graph in graphs], [graph.outputs for graph in graphs]):
+            if len({len(each) for each in pairs}) > 1:
+                raise UnlikeError("loops hand on different states")
+        for parameters in zip(*(graph.inputs for graph in graphs), strict=True):
+            self._alike.add(parameters)
+            self._note_shapes(parameters)
+        for results in zip(*(graph.outputs for graph in graphs), strict=True):
+            self._compare(results)
+
+    def _note_shapes(self, values: Values) -> None:
+        shapes = [facts.shape(value) for facts, value in zip(self.facts, values, strict=True)]
+        self.shapes.setdefault(values[0], shapes)
+
+    def _open(self, value: ir.Value, shapes: Sequence[Any]) -> None:
+        """Keeps of a shape what does not go by a length."""
+        if value.shape is None or value.is_initializer():
+            return
+        for axis in range(len(value.shape)):
+            dims = [None if shape is None or len(shape) != len(value.shape) else shape[axis] for shape in shapes]
+            if not isinstance(value.shape[axis], int) or all(dim == dims[0] for dim in dims):
+                continue
+            grown = [k for k, dim in enumerate(dims[1:]) if dim != dims[0]]
+            length = self.lengths[grown[0]]
+            is_length = len(grown) == 1 and dims[0] == length.steps and dims[grown[0] + 1] == length.steps + 1
+            _set_dim(value, axis, _dimension(length) if is_length else None)
+
+    def _said(self, nodes: Sequence[ir.Node]) -> str:
+        """Where the module's code makes one of some nodes."""
+        for node in nodes:
+            frames = re.findall(
+                r'File "([^"]+)", line (\d+)', node.metadata_props.get("pkg.torch.onnx.stack_trace", "")
+            )
+            if frames:
+                return f"they differ at {Path(frames[-1][0]).name}:{frames[-1][1]}"
+        return "they differ"
+
+
+def _dimension(length: Length) -> str:
+    name, axis = length.places[0]
+    return f"{name}_dim_{axis}"
+
+
+def _set_dim(value: ir.Value, axis: int, dim: str | None) -> None:
+    assert value.shape is not None
+    dims = list(value.shape)
+    dims[axis] = ir.SymbolicDim(dim)
+    value.shape = ir.Shape(dims)
+
+
+def _equal_attributes(a: ir.Attr, b: ir.Attr) -> bool:
+    if a.type != b.type:
+        return False
+    if a.type == ir.AttributeType.TENSOR:
+        first, second = a.as_tensor(), b.as_tensor()
+        return (first.dtype, first.shape, first.tobytes()) == (second.dtype, second.shape, second.tobytes())
+    return bool(a.value == b.value)
+
+
+@dataclasses.dataclass
+class _Formulas:
+    """Constants as formulas of lengths.
+
+    Attributes:
+        b: emits in front of the model's nodes.
+        sizes: the lengths, scalars.
+        steps: which they are in the first model; there is one more of each in another one.
+    """
+
+    b: Builder
+    sizes: Sequence[Expr]
+    steps: Sequence[int]
+
+    def of(self, arrays: Sequence[Array], dtype: ir.DataType) -> Expr:
+        """The formula for what an operand is in each model."""
+        form = _form(arrays)
+        assert form is not None
+        x = self._whole(form) if form.apart is None else self._row(form)
+        x = x.cast(dtype)
+        return x.builder.op(std.Reciprocal, x) if form.inverse else x
+
+    def _whole(self, form: _Form) -> Expr:
+        """Each element by itself."""
+        shape = form.first.shape
+        elements = [
+            self._linear(first, slopes)
+            for first, *slopes in zip(form.first.reshape(-1), *(s.reshape(-1) for s in form.slopes), strict=True)
+        ]
+        if shape == ():
+            return elements[0] if isinstance(elements[0], Expr) else self.b.constant(elements[0])
+        row = self.b.sizes([x.unsqueeze(0) if isinstance(x, Expr) else x for x in elements])
+        return row if len(shape) == 1 else row.reshape(*shape)
+
+    def _linear(self, first: int, slopes: Sequence[int]) -> int | Expr:
+        """A number that grows by so much with each step of each length."""
+        result: int | Expr = int(first) - sum(int(s) * n for s, n in zip(slopes, self.steps, strict=True))
+        for slope, size in zip(slopes, self.sizes, strict=True):
+            if slope:
+                term = size if slope == 1 else size * int(slope)
+                result = term if isinstance(result, int) and result == 0 else term + result
+        return result
+
+    def _row(self, form: _Form) -> Expr:
+        """Numbers at equal distances along an axis, of which there are as many as the formula says."""
+        assert form.apart is not None
+        count = self._linear(form.count, form.counts)
+        numbers = self.b.op(std.Range, self.b.constant(0), _as_expr(self.b, count), self.b.constant(1))
+        starts = [
+            self._linear(first, slopes)
+            for first, *slopes in zip(form.first.reshape(-1), *(s.reshape(-1) for s in form.slopes), strict=True)
+        ]
+        rank = form.first.ndim + 1
+        if rank == 1:
+            return numbers * int(form.apart.reshape(())) + starts[0]
+        start = self.b.sizes([x.unsqueeze(0) if isinstance(x, Expr) else x for x in starts]).reshape(*form.first.shape)
+        column = numbers.reshape(-1, *[1] * (rank - 1)) * self.b.constant(form.apart)
+        made = column + start.unsqueeze(0)
+        return self.b.move_axis(made, 0, form.axis, rank)
+
+
+def _as_expr(b: Builder, x: int | Expr) -> Expr:
+    return x if isinstance(x, Expr) else b.constant(x)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Form:
+    """Whole numbers by lengths: `first + slopes * (length - steps)`, or their inverse.
+
+    Attributes:
+        first: in the first model.
+        slopes: how much they grow with each length.
+        inverse: whether the constant is 1 over that.
+        apart: of a row of numbers their distance; `first` is the first of them.
+        axis: along which they lie.
+        count: how many there are in the first model.
+        counts: how many more with each length.
+    """
+
+    first: Array
+    slopes: Sequence[Array]
+    inverse: bool = False
+    apart: Array | None = None
+    axis: int = 0
+    count: int = 0
+    counts: Sequence[int] = ()
+
+
+def _form(arrays: Sequence[Array]) -> _Form | None:
+    """The formula of what a constant is in each model, if there is one."""
+    for inverse in (False, True):
+        whole = _whole_numbers(arrays, inverse=inverse)
+        if whole is None:
+            continue
+        form = _same_shape(whole) if all(x.shape == whole[0].shape for x in whole) else _rows(whole)
+        if form is not None:
+            return dataclasses.replace(form, inverse=inverse)
+    return None
+
+
+def _whole_numbers(arrays: Sequence[Array], *, inverse: bool) -> list[Array] | None:
+    """Contents as integers, where they are such, or one over such."""
+    if arrays[0].dtype.kind in "iu":
+        return None if inverse else [x.astype(np.int64) for x in arrays]
+    if arrays[0].dtype.kind != "f" or not all(np.isfinite(x).all() for x in arrays):
+        return None
+    found = []
+    for x in arrays:
+        if inverse and (x == 0).any():
+            return None
+        wide = x.astype(np.float64)
+        near = np.rint(1 / wide if inverse else wide)
+        exact = (1 / np.where(near == 0, np.inf, near) if inverse else near).astype(x.dtype)
+        if (exact != x).any() or np.abs(near).max(initial=0) > 1 << 24:
+            return None
+        found.append(near.astype(np.int64))
+    return found
+
+
+def _same_shape(arrays: Sequence[Array]) -> _Form:
+    return _Form(arrays[0], [x - arrays[0] for x in arrays[1:]])
+
+
+def _rows(arrays: Sequence[Array]) -> _Form | None:
+    """Rows of numbers at equal distances, longer in some models."""
+    first = arrays[0]
+    if any(x.ndim != first.ndim for x in arrays):
+        return None
+    axes = {axis for x in arrays for axis in range(first.ndim) if x.shape[axis] != first.shape[axis]}
+    if len(axes) != 1 or min(x.shape[next(iter(axes))] for x in arrays) < 2:
+        return None
+    axis = axes.pop()
+    rows = [np.moveaxis(x, axis, 0) for x in arrays]
+    apart = rows[0][1] - rows[0][0]
+    if any((np.diff(row, axis=0) != apart).any() for row in rows):
+        return None
+    starts = [row[0] for row in rows]
+    counts = [len(row) - len(rows[0]) for row in rows[1:]]
+    return _Form(
+        starts[0], [x - starts[0] for x in starts[1:]], apart=apart, axis=axis, count=len(rows[0]), counts=counts
+    )

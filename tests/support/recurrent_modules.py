@@ -1,0 +1,262 @@
+"""Recurrent modules whose steps are loops in Python, written as people write them: each with inputs of any size.
+
+A case is a module and the inputs for a batch of so many sequences of so many steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+I, H = 3, 4  # noqa: E741
+
+# Name -> module, inputs for a batch and a number of steps.
+CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[int, int], tuple[Tensor, ...]]]] = {}
+
+
+def sequences(batch: int, steps: int) -> tuple[Tensor, ...]:
+    return (torch.randn(batch, steps, I),)
+
+
+def time_first(batch: int, steps: int) -> tuple[Tensor, ...]:
+    return (torch.randn(steps, batch, I),)
+
+
+def masked(batch: int, steps: int) -> tuple[Tensor, ...]:
+    return torch.randn(batch, steps, I), torch.rand(batch, steps, 1) > 0.4
+
+
+def tokens(batch: int, steps: int) -> tuple[Tensor, ...]:
+    return (torch.randint(0, 9, (batch, steps)),)
+
+
+def two_sequences(batch: int, steps: int) -> tuple[Tensor, ...]:
+    return torch.randn(batch, steps + 2, I), torch.randn(batch, steps, I)
+
+
+def case(inputs: Callable[[int, int], tuple[Tensor, ...]] = sequences) -> Callable[[type[nn.Module]], type[nn.Module]]:
+    def register(module: type[nn.Module]) -> type[nn.Module]:
+        CASES[module.__name__] = module, inputs
+        return module
+
+    return register
+
+
+def weight(*shape: int) -> nn.Parameter:
+    return nn.Parameter(torch.randn(*shape) * 0.4)
+
+
+@case()
+class ElmanStack(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.i, self.h, self.o = nn.Linear(I, H), nn.Linear(H, H), nn.Linear(H, 2)
+
+    def forward(self, x: Any) -> Any:
+        h, out = x.new_zeros(x.size(0), H), []
+        for t in range(x.size(1)):
+            h = torch.tanh(self.i(x[:, t]) + self.h(h))
+            out.append(self.o(h))
+        return torch.stack(out, 1)
+
+
+@case()
+class ElmanCat(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.Linear(I + H, H)
+
+    def forward(self, x: Any) -> Any:
+        h, out = torch.zeros(x.shape[0], H), []
+        for t in range(x.shape[1]):
+            h = torch.tanh(self.cell(torch.cat([x[:, t, :], h], dim=1)))
+            out.append(h.unsqueeze(1))
+        return torch.cat(out, dim=1), h
+
+
+@case()
+class ElmanPreallocated(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.RNNCell(I, H)
+
+    def forward(self, x: Any) -> Any:
+        batch, steps, _ = x.shape
+        out, h = torch.zeros(batch, steps, H), x.new_zeros(batch, H)
+        for t in range(steps):
+            h = self.cell(x[:, t], h)
+            out[:, t] = h
+        return out
+
+
+@case(time_first)
+class ElmanReadsItsOutput(nn.Module):
+    """Begins from a row of zeros in front, and reads the row before the one that it writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(I, H)
+
+    def forward(self, x: Any) -> Any:
+        out = torch.zeros(x.size(0) + 1, x.size(1), H)
+        for t in range(x.size(0)):
+            out[t + 1] = self.cell(x[t], out[t].clone())
+        return out[1:]
+
+
+@case()
+class LSTMCellLast(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.o = nn.LSTMCell(I, H), nn.Linear(H, 2)
+
+    def forward(self, x: Any) -> Any:
+        h = c = x.new_zeros(x.size(0), H)
+        for step in x.unbind(1):
+            h, c = self.cell(step, (h, c))
+        return self.o(h)
+
+
+@case(time_first)
+class LSTMByProducts(nn.Module):
+    """Gates by `mm` with transposed weights, a head behind the loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wi, self.wh, self.o = weight(4 * H, I), weight(4 * H, H), nn.Linear(H, 2)
+
+    def forward(self, x: Any) -> Any:
+        h = x.new_zeros(x.size(1), H)
+        c, out = h, []
+        for step in x:
+            i, f, g, o = (torch.mm(step, self.wi.t()) + torch.mm(h, self.wh.t())).chunk(4, 1)
+            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+            h = torch.sigmoid(o) * torch.tanh(c)
+            out.append(h)
+        return self.o(torch.stack(out))
+
+
+@case()
+class LayerNormLSTM(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.i, self.h = nn.Linear(I, 4 * H, bias=False), nn.Linear(H, 4 * H, bias=False)
+        self.ni, self.nh, self.nc = nn.LayerNorm(4 * H), nn.LayerNorm(4 * H), nn.LayerNorm(H)
+
+    def forward(self, x: Any) -> Any:
+        h = x.new_zeros(x.size(0), H)
+        c, out = h, []
+        for t in range(x.size(1)):
+            i, f, g, o = (self.ni(self.i(x[:, t])) + self.nh(self.h(h))).chunk(4, -1)
+            c = torch.sigmoid(f + 1) * c + torch.sigmoid(i) * torch.tanh(g)
+            h = torch.sigmoid(o) * torch.tanh(self.nc(c))
+            out += [h]
+        return torch.stack(out, dim=1)
+
+
+@case()
+class PeepholeLSTM(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gates = nn.Linear(I + H, 4 * H)
+        self.pi, self.pf, self.po = weight(H), weight(H), weight(H)
+
+    def forward(self, x: Any) -> Any:
+        h = c = x.new_zeros(x.size(0), H)
+        total = 0.0
+        for t in range(x.size(1)):
+            i, f, g, o = torch.split(self.gates(torch.cat((x[:, t], h), 1)), H, 1)
+            i, f = torch.sigmoid(i + self.pi * c), torch.sigmoid(f + self.pf * c)
+            c = f * c + i * torch.tanh(g)
+            h = torch.sigmoid(o + self.po * c) * c.tanh()
+            total = total + h.square().mean()
+        return total / x.size(1)
+
+
+@case(masked)
+class ZoneoutLSTM(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.LSTMCell(I, H)
+
+    def forward(self, x: Any, keep: Any) -> Any:
+        h = x.new_zeros(x.size(0), H)
+        c, out = h, []
+        for t in range(x.size(1)):
+            new, memory = self.cell(x[:, t], (h, c))
+            h, c = torch.where(keep[:, t], h, new), 0.1 * c + 0.9 * memory
+            out.append(h)
+        return torch.stack(out, 1)
+
+
+@case()
+class MinimalGatedUnit(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.f, self.c = nn.Linear(I + H, H), nn.Linear(I + H, H)
+
+    def forward(self, x: Any) -> Any:
+        h, out = torch.zeros(x.size(0), H, dtype=x.dtype), []
+        for t in range(x.size(1)):
+            f = torch.sigmoid(self.f(torch.cat([h, x[:, t]], -1)))
+            h = (1 - f) * h + f * torch.tanh(self.c(torch.cat([f * h, x[:, t]], -1)))
+            out.append(h)
+        return torch.stack(out, 1)
+
+
+@case()
+class IndRNN(nn.Module):
+    """Two layers, one behind the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inputs = nn.ModuleList([nn.Linear(I, H), nn.Linear(H, H)])
+        self.own = nn.ParameterList([weight(H), weight(H)])
+
+    def forward(self, x: Any) -> Any:
+        for layer, u in zip(self.inputs, self.own, strict=True):
+            z, h, out = layer(x), x.new_zeros(x.size(0), H), []
+            for t in range(z.size(1)):
+                h = F.relu(z[:, t] + u * h)
+                out.append(h)
+            x = torch.stack(out, 1)
+        return x
+
+
+@case(time_first)
+class SRU(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w, self.v, self.b = nn.Linear(I, 3 * H), weight(2, H), weight(2, H)
+        self.highway = nn.Linear(I, H)
+
+    def forward(self, x: Any) -> Any:
+        u, f, r = self.w(x).chunk(3, -1)
+        skip = self.highway(x)
+        c, out = torch.zeros_like(u[0]), []
+        for t in range(x.shape[0]):
+            forget = torch.sigmoid(f[t] + self.v[0] * c + self.b[0])
+            reset = torch.sigmoid(r[t] + self.v[1] * c + self.b[1])
+            c = forget * c + (1 - forget) * u[t]
+            out.append(reset * c + (1 - reset) * skip[t])
+        return torch.stack(out, 0)
+
+
+@case()
+class QRNN(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(I, 3 * H, 2)
+
+    def forward(self, x: Any) -> Any:
+        z, f, o = self.conv(F.pad(x.transpose(1, 2), (1, 0))).transpose(1, 2).chunk(3, -1)
+        z, f, o = z.tanh(), f.sigmoid(), o.sigmoid()
+        c, out = None, []
+        for t in range(x.size(1)):
+            c = (1 - f[:, t]) * z[:, t] if c is None else f[:, t] * c + (1 - f[:, t]) * z[:, t]
+            out.append(o[:, t] * c)
+        return torch.stack(out, 1)

@@ -1,0 +1,74 @@
+"""Loops in Python keep batch and length open: recurrent modules next to autograd at three sizes."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lstm_lower as ll
+
+torch = pytest.importorskip("torch")
+
+from lstm_lower.torch.importer import FIXED_AXES, FixedStepsWarning  # noqa: E402
+from tests.support.recurrent_networks import CASES  # noqa: E402
+
+# Batch and steps of the example; others to compare at.
+EXAMPLE, OTHERS = (2, 5), ((3, 9), (1, 4), (4, 16))
+# Modules with a body that is another one in each step.
+FIXED = {"Clockwork", "DenseHistory"}
+
+
+def loss_of(result: Any) -> Any:
+    parts = [result] if isinstance(result, torch.Tensor) else result
+    return sum(part.square().mean() for part in parts)
+
+
+def step_of(name: str) -> tuple[Any, Any]:
+    torch.manual_seed(0)
+    make, inputs = CASES[name]
+    module = make()
+    return module, ll.from_torch(module, inputs(*EXAMPLE), loss_of, example_targets=(), what="gradients")
+
+
+def compare(module: Any, step: Any, inputs: tuple[Any, ...]) -> None:
+    feeds = dict(zip([value.name for value in step.graph.input], (x.numpy() for x in inputs), strict=False))
+    got = ll.Session(step, providers=["CPUExecutionProvider"]).run(feeds)
+    module.zero_grad()
+    loss = loss_of(module(*inputs))
+    loss.backward()
+    np.testing.assert_allclose(got["loss"], loss.item(), rtol=1e-4)
+    for name, parameter in module.named_parameters():
+        if parameter.grad is not None:
+            wanted = parameter.grad.numpy()
+            scale = float(np.abs(wanted).max()) + 1e-4
+            np.testing.assert_allclose(got[f"grad/{name}"], wanted, rtol=0, atol=1e-3 * scale, err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(CASES.keys() - FIXED))
+def test_batch_and_length_are_open(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FixedStepsWarning)
+        module, step = step_of(name)
+    for batch, steps in (EXAMPLE, *OTHERS):
+        compare(module, step, CASES[name][1](batch, steps))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(FIXED))
+def test_a_length_that_stays_fixed_is_told(name: str) -> None:
+    told = r"axis 1 of 'x' \(a loop in Python goes over 5 steps; .*recurrent_networks.py:\d+.*\) .*ll\.scan"
+    with pytest.warns(FixedStepsWarning, match=told):
+        module, step = step_of(name)
+    fixed = json.loads(next(entry.value for entry in step.metadata_props if entry.key == FIXED_AXES))
+    assert "1" in fixed["x"]
+    compare(module, step, CASES[name][1](4, EXAMPLE[1]))
+
+
+def test_nine_of_ten_are_open() -> None:
+    assert len(CASES) >= 40
+    assert len(FIXED) <= len(CASES) / 10
