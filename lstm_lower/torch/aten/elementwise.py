@@ -297,6 +297,7 @@ for _name, _of_bools, _of_integers in (
 ):
     for _packet in (getattr(aten, f"bitwise_{_name}"), getattr(aten, f"__{_name}__")):
         translates(_packet.Tensor, _packet.Scalar)(_bitwise(_of_bools, _of_integers))
+    translates(getattr(aten, f"bitwise_{_name}").Scalar_Tensor)(_bitwise(_of_bools, _of_integers))
 
 
 @translates(aten.bitwise_not.default)
@@ -304,14 +305,14 @@ def _bitwise_not(n: Call, x: Expr) -> Expr:
     return ~x if x.dtype == BOOL else n.b.op(std.BitwiseNot, x)
 
 
-@translates(aten.bitwise_left_shift.Tensor, aten.bitwise_left_shift.Tensor_Scalar)
+@translates(*(getattr(aten.bitwise_left_shift, kind) for kind in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")))
 @translates(aten.__lshift__.Tensor, aten.__lshift__.Scalar)
 def _left_shift(n: Call, x: Any, y: Any) -> Expr:
     x, y = n.promoted(x, y, dtype=n.dtype)
     return x * (x.like(2) ** y)
 
 
-@translates(aten.bitwise_right_shift.Tensor, aten.bitwise_right_shift.Tensor_Scalar)
+@translates(*(getattr(aten.bitwise_right_shift, kind) for kind in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")))
 @translates(aten.__rshift__.Tensor, aten.__rshift__.Scalar)
 def _right_shift(n: Call, x: Any, y: Any) -> Expr:
     """Rounded down, as bits of negative numbers are."""
@@ -426,6 +427,12 @@ def _signbit(n: Call, x: Expr) -> Expr:
 def with_sign_of(x: Expr, sign: Expr) -> Expr:
     """A number's magnitude with another's sign."""
     return x.builder.where(has_minus(sign), -x.abs(), x.abs())
+
+
+@translates(aten.ldexp.Tensor)
+def _ldexp(n: Call, x: Expr, exponent: Expr) -> Expr:
+    x, exponent = n.promoted(x, exponent, dtype=n.dtype)
+    return x * (x.like(2) ** exponent)
 
 
 @translates(aten.copysign.Tensor, aten.copysign.Scalar)
