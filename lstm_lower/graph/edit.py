@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -150,12 +150,17 @@ def name_outputs_of_calls(model: ir.Model) -> bool:
     return bool(unnamed)
 
 
-def insert_output(node: ir.Node, index: int) -> ir.Value:
-    """Gives a node one more output at a position; the others stay the same values, which onnx_ir has no way for."""
-    node.resize_outputs(len(node.outputs) + 1)
-    *others, new = node.outputs
-    others.insert(index, new)
-    node._outputs = tuple(others)
-    for position, value in enumerate(others):
-        value._index = position
-    return new
+def set_outputs(node: ir.Node, values: Sequence[ir.Value]) -> None:
+    """Gives a node other outputs: of those that it has and of values that no node makes, which onnx_ir has no way for.
+
+    Raises:
+        ValueError: an output that it has no longer is read.
+    """
+    for value in node.outputs:
+        if value not in values:
+            if value.uses() or value.is_graph_output():
+                raise ValueError(f"'{value.name}' of '{node.name}' is read")
+            value._producer, value._index = None, None
+    for position, value in enumerate(values):
+        value._producer, value._index = node, position
+    node._outputs = tuple(values)

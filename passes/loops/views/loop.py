@@ -15,8 +15,8 @@ import onnx_ir as ir
 
 from lstm_lower.graph import provenance
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Builder, Workspace, replace
-from lstm_lower.graph.edit import captures, detach, redirect, remove_unread
+from lstm_lower.graph.builder import Builder, Workspace
+from lstm_lower.graph.edit import captures, detach, redirect, remove_unread, set_operands, set_outputs
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.graph.values import Dim, stated
@@ -151,7 +151,7 @@ class Loop:
     @property
     def is_current(self) -> bool:
         """Whether the node reads what the view says: other loops that commit put values of their own in its place."""
-        return [*(state.initial for state in self.states), *(x.sequence for x in self.inputs)] == list(self.node.inputs)
+        return self._operands() == list(self.node.inputs)
 
     @property
     def reverse(self) -> bool:
@@ -236,8 +236,7 @@ class Loop:
     def commit(self) -> None:
         """Writes the view back to the node; sequences that nothing reads are not made any more.
 
-        New results get values of their own; readers of kept results read the new node's. A loop that makes nothing any
-        more is gone from its graph.
+        A loop that makes nothing any more is gone from its graph.
         """
         self.outputs = [x for x in self.outputs if x.sequence.uses() or x.sequence.is_graph_output()]
         if not self.states and not self.outputs:
@@ -253,7 +252,7 @@ class Loop:
         self.body.inputs.clear()
         self.body.inputs.extend(self._parameters())
         if self._operand_list() != self._written:
-            self._rebuild()
+            self._write()
         self._written = self._operand_list()
 
     def _parameters(self) -> list[ir.Value]:
@@ -300,8 +299,12 @@ class Loop:
         """What names the body's outputs, in their order."""
         return [*((state, "update") for state in self.states), *((output, "step") for output in self.outputs)]
 
-    def _written_anew(self, outputs: list[ir.Value]) -> ir.Node:
-        """A node as the view says, with the body of the one that there is."""
+    def _operands(self) -> list[ir.Value | None]:
+        """The node's operands."""
+        return [*(state.initial for state in self.states), *(x.sequence for x in self.inputs)]
+
+    def _attributes(self) -> dict[str, Any]:
+        """The node's attributes besides its body; `None` for those that are as by default."""
         attributes: dict[str, Any] = {"num_scan_inputs": len(self.inputs)}
         for key, roles, field in (
             ("scan_input_axes", self.inputs, "axis"),
@@ -310,51 +313,20 @@ class Loop:
             ("scan_output_directions", self.outputs, "reverse"),
         ):
             values = [int(getattr(role, field)) for role in roles]
-            if any(values):
-                attributes[key] = values
-        attrs = [ir.convenience.convert_attribute(key, value) for key, value in attributes.items()]
-        return ir.Node(
-            "",
-            std.Scan.op_type,
-            [*(s.initial for s in self.states), *(x.sequence for x in self.inputs)],
-            [self.node.attributes["body"], *attrs],
-            outputs=outputs,
-            name=self.node.name,
-            metadata_props=dict(self.node.metadata_props),
-        )
+            attributes[key] = values if any(values) else None
+        return attributes
 
-    def _rebuild(self) -> None:
-        old, graph = self.node, self.graph
-        results = [self._result(value) for value in self._results_outside()]
-        node = self._written_anew(results)
-        node.meta.update(old.meta)
+    def _write(self) -> None:
+        """Gives the node what the view says."""
+        node, operands = self.node, self._operands()
+        node.resize_inputs(len(operands))
+        set_operands(node, dict(enumerate(operands)))
+        set_outputs(node, [*(state.final for state in self.states), *(output.sequence for output in self.outputs)])
+        for key, value in self._attributes().items():
+            node.attributes.pop(key, None)
+            if value is not None:
+                node.attributes[key] = ir.convenience.convert_attribute(key, value)
         self.space.facts.enter(node)
-        graph.insert_before(old, node)
-        finals, sequences = results[: len(self.states)], results[len(self.states) :]
-        for state, value in zip(self.states, finals, strict=True):
-            state.final = self._hand_over(state.final, value)
-        for output, value in zip(self.outputs, sequences, strict=True):
-            output.sequence = self._hand_over(output.sequence, value)
-        self.node = node
-        old.attributes.pop("body")
-        for value in old.outputs:
-            if value.uses() or value.is_graph_output():
-                raise AssertionError(f"'{value.name}' of '{old.name}' was dropped while it is read")
-        detach(old)
-
-    def _results_outside(self) -> list[ir.Value]:
-        return [*(state.final for state in self.states), *(output.sequence for output in self.outputs)]
-
-    def _result(self, old: ir.Value) -> ir.Value:
-        """A value for the new node to make: added results stand ready, others get a twin."""
-        if old.producer() is None:
-            return old
-        return ir.Value(name=self.names.fresh(old.name or "output"), type=old.type, shape=old.shape)
-
-    def _hand_over(self, old: ir.Value, new: ir.Value) -> ir.Value:
-        if old is not new:
-            replace(old, new, self.space)
-        return new
 
 
 def is_scan(node: ir.Node) -> bool:

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
-from lstm_lower.graph.edit import insert_output
+from lstm_lower.graph.edit import set_outputs
 from lstm_lower.graph.values import stated
 
 INT64 = ir.DataType.INT64
@@ -122,7 +122,7 @@ class StepValues:
         node.replace_input_with(len(node.inputs) - 1, initial)
         body.inputs.append(parameter)
         body.outputs.insert(1 + count, update)
-        final = insert_output(node, count)
-        final.name, final.type, final.shape = self.b.names.fresh(self.scope), parameter.type, parameter.shape
+        final = ir.Value(name=self.b.names.fresh(self.scope), type=parameter.type, shape=parameter.shape)
+        set_outputs(node, [*node.outputs[:count], final, *node.outputs[count:]])
         self.b.facts.enter(node)
         return final

@@ -104,16 +104,11 @@ class WhileLoop(Loop):
     def _drop_unread_inputs(self) -> None:
         """A Loop walks along nothing."""
 
-    def _written_anew(self, outputs: list[ir.Value]) -> ir.Node:
-        return ir.Node(
-            "",
-            std.Loop.op_type,
-            [self.trips, self.start, *(s.initial for s in self.states)],
-            [self.node.attributes["body"]],
-            outputs=outputs,
-            name=self.node.name,
-            metadata_props=dict(self.node.metadata_props),
-        )
+    def _operands(self) -> list[ir.Value | None]:
+        return [self.trips, self.start, *super()._operands()]
+
+    def _attributes(self) -> dict[str, Any]:
+        return {}
 
 
 class OnLoops(abc.ABC):
