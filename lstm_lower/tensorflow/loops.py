@@ -12,10 +12,11 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr
 from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.views.linear import Counting, Linear, is_size, least
-from lstm_lower.passes.loops.views.moves import behind_identity
+from lstm_lower.passes.loops.views.loop import behind_identity
 from lstm_lower.passes.loops.views.scalar_evolution import Recurrence, ScalarEvolution
 from lstm_lower.passes.loops.views.step_values import StepValues
 from lstm_lower.passes.loops.views.variation import Variation
+from lstm_lower.passes.loops.views.while_loop import WhileLoop
 from lstm_lower.tensorflow.carried_lists import CarriedLists, NeedsTensorError, Parameter, added
 from lstm_lower.tensorflow.packed_lists import WAY_ON
 from lstm_lower.tensorflow.regions import LOOP, Op, Region, needed_names
@@ -270,7 +271,7 @@ class _Attempt:
         assert node is not None
         if starts_surely(first.value, t.space.facts):
             node.metadata_props[std.STEPS] = std.AT_LEAST_ONE
-        lists.steps = StepValues(std.Loop(node, t.space.facts), outer)
+        lists.steps = StepValues(WhileLoop(node, t.space), outer)
         results: list[Value] = [FLOW if i in loop.flows else value for i, value in enumerate(loop.initial)]
         for key, final in [*zip(carried, made, strict=False), *finals.items()]:
             value = Rows(final) if isinstance(self.parameters[key], Rows) else final

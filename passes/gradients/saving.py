@@ -20,8 +20,9 @@ from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import Dim, Entry, Open, Shape
 from lstm_lower.passes.loops.views.carried_shapes import staying_known, values_of
-from lstm_lower.passes.loops.views.step_values import Repeated, StepValues
+from lstm_lower.passes.loops.views.step_values import StepValues
 from lstm_lower.passes.loops.views.variation import Variation
+from lstm_lower.passes.loops.views.while_loop import WhileLoop
 
 CHEAP = (
     std.Moving,
@@ -127,7 +128,7 @@ def _redirect(readers: list[tuple[ir.Node, int]], new: ir.Value) -> None:
         set_operands(node, {index: new})
 
 
-def variation(op: Repeated, facts: Facts, around: ir.Graph) -> Variation:
+def variation(op: std.Scan | std.Loop, facts: Facts, around: ir.Graph) -> Variation:
     """What has another shape from step to step, in a loop's body.
 
     Args:
@@ -208,7 +209,9 @@ class ForwardSteps(StepValues):
 
     @functools.cached_property
     def _variation(self) -> Variation:
-        return variation(self.op, self.b.facts, self.b.root.graph)
+        view = self.b.facts.view(self.loop.node)
+        assert isinstance(view, std.Scan | std.Loop)
+        return variation(view, self.b.facts, self.b.root.graph)
 
     def varies(self, value: ir.Value) -> bool:
         """Whether a value of the body has another shape from step to step."""
@@ -218,7 +221,7 @@ class ForwardSteps(StepValues):
     def stays(self, before: ir.Value, after: ir.Value) -> bool:
         """Whether a state is known to have one shape before and after a step."""
         shape = self.b.facts.shape(before)
-        return isinstance(self.op, std.Scan) or (shape is not None and shape == self.b.facts.shape(after))
+        return not isinstance(self.loop, WhileLoop) or (shape is not None and shape == self.b.facts.shape(after))
 
     def pieces(self, value: ir.Value) -> Pieces:
         """The values of all steps of a Loop, of whatever shapes."""

@@ -69,6 +69,7 @@ def _stack(loop: WhileLoop, around: ir.Graph) -> bool:
     stacked = [(state, x) for state in loop.states if (x := _stackable(loop, state, around)) is not None]
     for state, appended in stacked:
         sequence = loop.stacked(appended).sequence
+        loop.write()
         loop.drop_state(state)
         for reader, _ in list(state.final.uses()):
             _read(reader, sequence, loop.space)
@@ -120,10 +121,10 @@ def _join(loop: WhileLoop) -> bool:
         if first is None:
             continue
         dims = [None if i == axis else dim for i, dim in enumerate(shape)]
+        facts.forget(state.parameter)
+        state.initial, state.final = first, loop.space.value(loop.scope("joined"), None, None)
         for value in (state.parameter, state.final):
             value.type, value.shape = facts.type(appended), stated(dims)
-            facts.forget(value)
-        state.initial = first
         state.update = loop.inside(before=state.update.producer()).op(std.Concat, state.parameter, appended, axis=axis)
         for reader in readers:
             replace(reader.outputs[0], state.final, loop.space)

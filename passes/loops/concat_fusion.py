@@ -18,9 +18,8 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, replace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
-from lstm_lower.passes.loops.views.loop import Loop, ScanOutput
+from lstm_lower.passes.loops.views.loop import Loop, ScanOutput, behind_identity
 from lstm_lower.passes.loops.views.loop_pass import LoopPass
-from lstm_lower.passes.loops.views.moves import behind_identity
 
 
 class ConcatFusion(LoopPass):

@@ -9,9 +9,8 @@ from lstm_lower.graph.edit import remove_unread
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.loops.loop_fusion import merge_outputs
 from lstm_lower.passes.loops.views.dependence import Dependence
-from lstm_lower.passes.loops.views.loop import Loop, State
+from lstm_lower.passes.loops.views.loop import Loop, State, behind_identity
 from lstm_lower.passes.loops.views.loop_pass import LoopPass
-from lstm_lower.passes.loops.views.moves import behind_identity
 from lstm_lower.passes.loops.views.while_loop import all_loops
 
 

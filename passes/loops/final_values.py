@@ -17,9 +17,9 @@ from lstm_lower.graph.builder import replace
 from lstm_lower.graph.edit import detach
 from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting
 from lstm_lower.passes.loops.views.dependence import Dependence
-from lstm_lower.passes.loops.views.loop import Loop, ScanOutput, State
+from lstm_lower.passes.loops.views.loop import Loop, ScanOutput, State, behind_identity
 from lstm_lower.passes.loops.views.loop_pass import LoopPass
-from lstm_lower.passes.loops.views.moves import behind_identity, moved, moves_from
+from lstm_lower.passes.loops.views.moves import moved, moves_from
 
 
 class FinalValues(LoopPass):

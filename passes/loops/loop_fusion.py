@@ -22,8 +22,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import replace
 from lstm_lower.graph.edit import detach, operands
 from lstm_lower.passes.base import Context
-from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput, State, is_scan
-from lstm_lower.passes.loops.views.moves import behind_identity
+from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput, State, behind_identity, is_scan
 from lstm_lower.passes.loops.views.value_numbering import node_key
 
 # Numbers of expressions lie below those by which a key tells a subgraph's own values.

@@ -21,9 +21,8 @@ from lstm_lower.passes.loops.gemm_opening import GemmOpening
 from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting, is_anchor
 from lstm_lower.passes.loops.views.batching import NotBatchable
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
-from lstm_lower.passes.loops.views.loop import Loop
+from lstm_lower.passes.loops.views.loop import Loop, behind_identity
 from lstm_lower.passes.loops.views.loop_pass import LoopPass
-from lstm_lower.passes.loops.views.moves import behind_identity
 from lstm_lower.passes.loops.views.sequences import Sequences
 
 # A result for all steps at once may be this many times larger than what it is computed from.

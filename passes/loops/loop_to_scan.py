@@ -27,9 +27,8 @@ from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
 from lstm_lower.graph.values import Dim
 from lstm_lower.passes.loops.views.carried_shapes import staying, tell_shapes, values_of
 from lstm_lower.passes.loops.views.linear_code import scalar
-from lstm_lower.passes.loops.views.loop import Loop, ScanInput
+from lstm_lower.passes.loops.views.loop import Loop, ScanInput, behind_identity
 from lstm_lower.passes.loops.views.loop_pass import LoopPass, OnGraphs
-from lstm_lower.passes.loops.views.moves import behind_identity
 from lstm_lower.passes.loops.views.scalar_evolution import ScalarEvolution
 from lstm_lower.passes.shapes import state as state_known
 

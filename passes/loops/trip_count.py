@@ -22,9 +22,8 @@ from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.views.hoisting import hoist_sizes
 from lstm_lower.passes.loops.views.linear import Counting, Linear
 from lstm_lower.passes.loops.views.linear_code import fits, scalar, steps_below, written
-from lstm_lower.passes.loops.views.loop import Loop
+from lstm_lower.passes.loops.views.loop import Loop, behind_identity
 from lstm_lower.passes.loops.views.loop_pass import LoopPass
-from lstm_lower.passes.loops.views.moves import behind_identity
 from lstm_lower.passes.loops.views.while_loop import OnLoops, WhileLoop
 
 

@@ -20,6 +20,8 @@ from lstm_lower.graph.values import Dim
 from lstm_lower.passes.gradients.registry import Cotangents, Gradients, differentiates, widened
 from lstm_lower.passes.gradients.reverse import Reverse
 from lstm_lower.passes.gradients.saving import ForwardSteps, Handing
+from lstm_lower.passes.loops.views.loop import Loop
+from lstm_lower.passes.loops.views.while_loop import WhileLoop
 from lstm_lower.passes.randomness import draws
 
 
@@ -126,7 +128,7 @@ def _scan(op: std.Scan, b: Builder, dys: Cotangents) -> Gradients:
     """A Scan over the same steps in reverse."""
     states = op.states
     loop = _BackwardLoop(b, dys, op.body, (0, 0), states)
-    forward = ForwardSteps(op, b)
+    forward = ForwardSteps(Loop(op.node, b.space), b)
     walked: list[tuple[Expr, Expr, int, int]] = []
 
     def walk(sequence: ir.Value, step: ir.Value, role: str, axis: int, direction: int) -> Expr:
@@ -157,9 +159,8 @@ def _scan(op: std.Scan, b: Builder, dys: Cotangents) -> Gradients:
     def handed(value: ir.Value) -> ir.Value:
         if value in sequences:
             return given(sequences[value], "input").value
-        j = forward.saved(value)
-        roles = op.output_axes[j], op.output_directions[j]
-        return walk(op.node.outputs[states + j], value, "saved", *roles).value
+        output = forward.output(value)
+        return walk(output.sequence, value, "saved", output.axis, int(output.reverse)).value
 
     Handing(loop.inner).run(op.body, handed)
     if not walked:
@@ -193,7 +194,7 @@ def _loop(op: std.Loop, b: Builder, dys: Cotangents) -> Gradients:
     true = b.constant(np.asarray(1), ir.DataType.BOOL)
     iteration = loop.inner.parameter(b.ints(), "iteration", ())
     going = loop.inner.parameter(true, "going", ())
-    forward = ForwardSteps(op, b)
+    forward = ForwardSteps(WhileLoop(op.node, b.space), b)
     steps = forward.count()
     last = steps - 1
 

@@ -215,19 +215,24 @@ class Loop:
 
     def add_output(self, step: ir.Value) -> ScanOutput:
         """Makes one more sequence, time on axis 0 in the loop's direction."""
-        shape = self.facts.shape(step)
-        whole = None if shape is None else (self.length, *shape)
-        sequence = self.space.value(self.scope("output"), self.facts.type(step), whole)
+        sequence = self.space.value(self.scope("output"), self.facts.type(step), self._whole(step))
         output = ScanOutput(step, sequence, 0, self.reverse)
         self.outputs.append(output)
         return output
 
+    def _whole(self, step: ir.Value) -> tuple[Dim | None, ...] | None:
+        """The shape of a value's sequence; `None` where it is told by the node once it is written."""
+        shape = self.facts.shape(step)
+        return None if shape is None else (self.length, *shape)
+
+    def made(self, step: ir.Value) -> ScanOutput | None:
+        """The output that makes a sequence of this value, time on axis 0 in the loop's direction."""
+        alike = [x for x in self.outputs if x.axis == 0 and x.reverse == self.reverse]
+        return next((x for x in alike if step in (x.step, behind_identity(x.step))), None)
+
     def stacked(self, step: ir.Value) -> ScanOutput:
-        """The output that makes a sequence of this value, time on axis 0 in the loop's direction; added if missing."""
-        for output in self.outputs:
-            if output.step is step and output.axis == 0 and output.reverse == self.reverse:
-                return output
-        return self.add_output(step)
+        """The output that makes a sequence of this value, see `made`; added if missing."""
+        return self.made(step) or self.add_output(step)
 
     def drop_state(self, state: State) -> None:
         """Removes a state that nothing reads any more."""
@@ -244,16 +249,20 @@ class Loop:
                 detach(self.node)
             return
         self._drop_unread_inputs()
+        self._write_results()
+        remove_unread(self.body)
+        self._drop_unread_inputs()
+        self._write_operands()
+
+    def write(self) -> None:
+        """Writes the view back to the node as it is, whether anything reads what it makes or not."""
+        self._write_results()
+        self._write_operands()
+
+    def _write_results(self) -> None:
         self._normalise_results()
         self.body.outputs.clear()
         self.body.outputs.extend(self.results())
-        remove_unread(self.body)
-        self._drop_unread_inputs()
-        self.body.inputs.clear()
-        self.body.inputs.extend(self._parameters())
-        if self._operand_list() != self._written:
-            self._write()
-        self._written = self._operand_list()
 
     def _parameters(self) -> list[ir.Value]:
         return [*(state.parameter for state in self.states), *(x.parameter for x in self.inputs)]
@@ -316,8 +325,14 @@ class Loop:
             attributes[key] = values if any(values) else None
         return attributes
 
-    def _write(self) -> None:
-        """Gives the node what the view says."""
+    def _write_operands(self) -> None:
+        self.body.inputs.clear()
+        self.body.inputs.extend(self._parameters())
+        written, self._written = self._written, self._operand_list()
+        if self._written != written:
+            self._write_node()
+
+    def _write_node(self) -> None:
         node, operands = self.node, self._operands()
         node.resize_inputs(len(operands))
         set_operands(node, dict(enumerate(operands)))
@@ -327,6 +342,16 @@ class Loop:
             if value is not None:
                 node.attributes[key] = ir.convenience.convert_attribute(key, value)
         self.space.facts.enter(node)
+
+
+def behind_identity(value: ir.Value) -> ir.Value:
+    """The value that an Identity passes on; not that behind one which stops gradients."""
+    producer = value.producer()
+    while std.Identity.hands_on(producer):
+        source = producer.inputs[0]
+        assert source is not None
+        value, producer = source, source.producer()
+    return value
 
 
 def is_scan(node: ir.Node) -> bool:

@@ -9,16 +9,7 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
-
-
-def behind_identity(value: ir.Value) -> ir.Value:
-    """The value that an Identity passes on; not that behind one which stops gradients."""
-    producer = value.producer()
-    while std.Identity.hands_on(producer):
-        source = producer.inputs[0]
-        assert source is not None
-        value, producer = source, source.producer()
-    return value
+from lstm_lower.passes.loops.views.loop import behind_identity
 
 
 def moves_from(

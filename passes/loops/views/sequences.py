@@ -57,7 +57,7 @@ class Sequences:
         if self._varies(value):
             raise NotBatchable("its shape differs from step to step")
         state = self.state(value)
-        if state is not None and self._made(state.update) is not None:
+        if state is not None and self.loop.made(state.update) is not None:
             # The values before each step: the initial one, then those after each step but the last.
             first = self.editor.unsqueeze(state.initial, 0)
             after = self.loop.stacked(state.update).sequence
@@ -76,10 +76,6 @@ class Sequences:
         inside = set(values_of(self.loop.body))
         kept = {*self._inputs, *self._states}
         return Variation(self.loop.facts, lambda x: x not in inside, {}, kept, lambda _: False).of(value)
-
-    def _made(self, value: ir.Value) -> ScanOutput | None:
-        outputs = [x for x in self.loop.outputs if x.step is value and x.axis == 0 and x.reverse == self.loop.reverse]
-        return outputs[0] if outputs else None
 
     def as_output(self, value: ir.Value, output: ScanOutput) -> ir.Value:
         """The sequence of a value laid out as an output wants it; what is the same at every step is repeated.

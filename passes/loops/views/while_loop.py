@@ -12,6 +12,7 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Workspace
 from lstm_lower.graph.subgraphs import subgraphs_of
+from lstm_lower.graph.values import Dim
 from lstm_lower.passes.base import Context
 from lstm_lower.passes.loops.views.carried_shapes import tell_shapes
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput, State, is_scan
@@ -91,6 +92,9 @@ class WhileLoop(Loop):
         # Where no condition is given, onnxruntime asks what the body declares of it.
         self.going.shape = ir.Shape([])
         return True
+
+    def _whole(self, step: ir.Value) -> tuple[Dim | None, ...] | None:  # noqa: ARG002
+        return None
 
     def _holders(self) -> list[tuple[Any, str]]:
         return [(self, "again"), *super()._holders()]
