@@ -43,6 +43,14 @@ def operands(node: ir.Node) -> list[ir.Value]:
     return list(read)  # type: ignore[arg-type]
 
 
+def lone_reader(value: ir.Value) -> ir.Node | None:
+    """The node that alone reads a value, once, in the graph in which it is made; `None` where there is none."""
+    maker, readers = value.producer(), [node for node, _ in value.uses()]
+    if maker is None or len(readers) != 1 or value.is_graph_output() or readers[0].graph is not maker.graph:
+        return None
+    return readers[0]
+
+
 def remove_unread(graph: ir.Graph) -> int:
     """Removes nodes whose outputs nothing reads, also in subgraphs; returns how many."""
     kept = set(graph.outputs)

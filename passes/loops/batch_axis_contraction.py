@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder
-from lstm_lower.graph.edit import detach
+from lstm_lower.graph.edit import detach, lone_reader
 from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.graph.values import Shape
 from lstm_lower.passes.loops.views.loop_pass import LoopPass, OnGraphs
@@ -49,7 +49,7 @@ class BatchAxisContraction(OnGraphs, LoopPass):
         if total.rank() is None or not axes or dtype is None or not dtype.is_floating_point():
             return False
         e = Builder(self.context.space, graph, before=total.node, scope=total.node.name or self.name)
-        lone = len(value.uses()) == 1 and not value.is_graph_output() and value.graph is graph
+        lone = lone_reader(value) is total.node
         result = None
         match self.facts.maker(value) if lone else None:
             case std.Transpose() as turned:

@@ -73,7 +73,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, replace
-from lstm_lower.graph.edit import detach
+from lstm_lower.graph.edit import detach, lone_reader
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
 from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting
@@ -157,7 +157,7 @@ class KernelSelection(LoopPass):
     def _divide_product(self, graph: ir.Graph, product: std.MatMul) -> bool:
         addition, bias = _biased(product) or (None, None)
         whole = product.output if addition is None else addition.output
-        split = std.Split.of(_lone_reader(whole), self.facts)
+        split = std.Split.of(lone_reader(whole), self.facts)
         rank = self.facts.rank(whole)
         if split is None or split.sizes is None or rank is None or split.axis != rank - 1:
             return False
@@ -251,18 +251,10 @@ class KernelSelection(LoopPass):
         return True
 
 
-def _lone_reader(value: ir.Value) -> ir.Node | None:
-    """The node that alone reads a value, once, where it is made."""
-    maker, readers = value.producer(), [node for node, _ in value.uses()]
-    if maker is None or len(readers) != 1 or value.is_graph_output() or readers[0].graph is not maker.graph:
-        return None
-    return readers[0]
-
-
 def _biased(product: std.MatMul) -> tuple[std.Add, ir.Value] | None:
     """The addition of a vector to a product that nothing else reads, and the vector."""
     facts, result = product.facts, product.output
-    addition, shape = std.Add.of(_lone_reader(result), facts), facts.shape(result)
+    addition, shape = std.Add.of(lone_reader(result), facts), facts.shape(result)
     bias = None if addition is None else next(value for value in addition.inputs if value is not result)
     if addition is None or bias is None or shape is None or facts.shape(bias) != shape[-1:]:
         return None
@@ -537,15 +529,15 @@ def _is_accumulated(loop: Loop, product: std.MatMul, split: std.Split) -> bool:
     """Whether the kernel can add a product up of which nothing but its parts is read."""
     ranks, dtype = (product.rank(0), product.rank(1)), product.dtype()
     fits = ranks == (MATRIX, MATRIX) and dtype == ir.DataType.FLOAT and split.sizes is not None
-    return fits and product.node.graph is loop.body and _lone_reader(product.output) is split.node
+    return fits and product.node.graph is loop.body and lone_reader(product.output) is split.node
 
 
 def _sum_of(loop: Loop, part: ir.Value) -> _Sum | None:
     """The state that adds up a part of a product, where that is all that is read of both."""
-    reader, dropped = _lone_reader(part), tuple[int, ...]()
+    reader, dropped = lone_reader(part), tuple[int, ...]()
     squeeze = std.Squeeze.of(reader, loop.facts)
     if squeeze is not None and squeeze.axes is not None:
-        part, reader, dropped = squeeze.output, _lone_reader(squeeze.output), squeeze.axes
+        part, reader, dropped = squeeze.output, lone_reader(squeeze.output), squeeze.axes
     state = next((state for state in loop.states if state.update.producer() is reader is not None), None)
     if state is None or not std.Add.matches(reader) or set(reader.inputs) != {part, state.parameter}:
         return None

@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder
+from lstm_lower.graph.edit import lone_reader
 from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
 from lstm_lower.passes.loops.views.loop import Loop
@@ -117,7 +118,7 @@ def _is_lone_product(dependence: Dependence, value: ir.Value, results: set[ir.Va
     producer = value.producer()
     if producer is None or producer.graph is not dependence.loop.body or value in results:
         return False
-    return len(value.uses()) == 1 and _is_product(dependence, producer)
+    return lone_reader(value) is not None and _is_product(dependence, producer)
 
 
 def _leaves(dependence: Dependence, node: ir.Node, results: set[ir.Value], inner: set[ir.Node]) -> list[ir.Value]:
@@ -129,7 +130,7 @@ def _leaves(dependence: Dependence, node: ir.Node, results: set[ir.Value], inner
         value = waiting.pop()
         assert value is not None
         producer = value.producer()
-        lone = len(value.uses()) == 1 and value not in results
+        lone = lone_reader(value) is not None and value not in results
         if (
             producer is not None
             and std.Add.matches(producer)

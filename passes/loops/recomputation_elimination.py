@@ -30,9 +30,9 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, replace
-from lstm_lower.graph.edit import detach
+from lstm_lower.graph.edit import detach, lone_reader
 from lstm_lower.graph.facts import Facts
-from lstm_lower.passes.loops.views.loop import Loop, ScanOutput, behind_identity
+from lstm_lower.passes.loops.views.loop import Loop, behind_identity
 from lstm_lower.passes.loops.views.loop_pass import LoopPass
 from lstm_lower.passes.loops.views.value_numbering import node_key
 
@@ -87,7 +87,7 @@ class _Known:
                 self._products.setdefault(frozenset(node.inputs), node.outputs[0])
         self._previous = {behind_identity(state.update): state for state in loop.states}
         self.steps.update((sequence, parameter) for parameter, sequence in self._inputs.items())
-        pending = self._add({x.sequence: behind_identity(x.step) for x in self._outputs()})
+        pending = self._add({x.sequence: behind_identity(x.step) for x in loop.plain_outputs()})
         while pending:
             for reader in _readers(pending.pop(), loop):
                 # A sequence put together from a part of another is read behind the part.
@@ -99,9 +99,6 @@ class _Known:
         self.steps |= steps
         self.behind.update(dict.fromkeys(steps))
         return list(steps)
-
-    def _outputs(self) -> list[ScanOutput]:
-        return [x for x in self.loop.outputs if x.axis == 0 and x.reverse == self.loop.reverse]
 
     def _learn(self, node: ir.Node) -> list[ir.Value]:
         """The outputs of a node behind the loop that turn out to stand for values of the body."""
@@ -179,8 +176,7 @@ class _Known:
         """The sequence of a value of the body; it leaves the loop from now on where it did not."""
         if step in self._inputs:
             return self._inputs[step]
-        made = next((x for x in self._outputs() if behind_identity(x.step) is step), None)
-        return (made if made is not None else self.loop.add_output(step)).sequence
+        return self.loop.stacked(step).sequence
 
 
 @dataclasses.dataclass
@@ -205,7 +201,7 @@ class _Chain:
             for value in node.inputs:
                 assert value is not None
                 maker = value.producer()
-                if maker is not None and _is_product(maker) and _lone_reader(maker) is node:
+                if maker is not None and _is_product(maker) and lone_reader(maker.outputs[0]) is node:
                     pending.append(maker)
                 else:
                     factors.append(value)
@@ -224,7 +220,7 @@ def _roots(known: _Known) -> list[ir.Node]:
     roots: dict[ir.Node, None] = {}
     for value in known.behind:
         for root in filter(_is_product, _readers(value, known.loop)):
-            while (above := _lone_reader(root)) is not None and _is_product(above):
+            while (above := lone_reader(root.outputs[0])) is not None and _is_product(above):
                 root = above
             if root.outputs[0] not in known.steps:
                 roots[root] = None
@@ -233,16 +229,6 @@ def _roots(known: _Known) -> list[ir.Node]:
 
 def _is_product(node: ir.Node) -> bool:
     return std.Mul.matches(node)
-
-
-def _lone_reader(node: ir.Node) -> ir.Node | None:
-    """The only reader of a node's output, in the same graph."""
-    output = node.outputs[0]
-    users = {user for user, _ in output.uses()}
-    if output.is_graph_output() or len(users) != 1:
-        return None
-    (user,) = users
-    return user if user.graph is node.graph else None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -225,10 +225,13 @@ class Loop:
         shape = self.facts.shape(step)
         return None if shape is None else (self.length, *shape)
 
+    def plain_outputs(self) -> list[ScanOutput]:
+        """The outputs with time on axis 0, in the loop's direction."""
+        return [x for x in self.outputs if x.axis == 0 and x.reverse == self.reverse]
+
     def made(self, step: ir.Value) -> ScanOutput | None:
-        """The output that makes a sequence of this value, time on axis 0 in the loop's direction."""
-        alike = [x for x in self.outputs if x.axis == 0 and x.reverse == self.reverse]
-        return next((x for x in alike if step in (x.step, behind_identity(x.step))), None)
+        """The output that makes a sequence of this value, see `plain_outputs`."""
+        return next((x for x in self.plain_outputs() if step in (x.step, behind_identity(x.step))), None)
 
     def stacked(self, step: ir.Value) -> ScanOutput:
         """The output that makes a sequence of this value, see `made`; added if missing."""

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder
+from lstm_lower.graph.edit import lone_reader
 from lstm_lower.graph.facts import Facts
 
 
@@ -62,11 +63,8 @@ def _fills_with_zeros(pad: std.Pad) -> bool:
 
 
 def _feeds_sum(facts: Facts, node: ir.Node) -> bool:
-    uses = list(node.outputs[0].uses())
-    if len(uses) != 1 or node.outputs[0].is_graph_output():
-        return False
-    user = facts.view(uses[0].node)
-    return isinstance(user, std.Add) and user.node.graph is node.graph and is_padded(user)
+    user = facts.view(lone_reader(node.outputs[0]))
+    return isinstance(user, std.Add) and is_padded(user)
 
 
 def is_padded(op: std.Add) -> bool:
@@ -83,7 +81,7 @@ def _leaves(facts: Facts, node: ir.Node) -> list[tuple[int, int, int, ir.Value]]
             maker = value.producer() if value is not None else None
             if value is None or maker is None:
                 return []
-            if std.Add.matches(maker) and maker.graph is node.graph and _is_lone(value):
+            if std.Add.matches(maker) and maker.graph is node.graph and lone_reader(value) is not None:
                 waiting.append(maker)
             # What is repeated along another axis cannot be joined.
             elif facts.same_shape(value, node.outputs[0]) and (place := _place(facts, value)) is not None:
@@ -91,10 +89,6 @@ def _leaves(facts: Facts, node: ir.Node) -> list[tuple[int, int, int, ir.Value]]
             else:
                 return []
     return found
-
-
-def _is_lone(value: ir.Value) -> bool:
-    return len(value.uses()) == 1 and not value.is_graph_output()
 
 
 def _place(facts: Facts, value: ir.Value) -> tuple[int, int, int, ir.Value] | None:

@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder
+from lstm_lower.graph.edit import lone_reader
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import subgraphs_of
 
@@ -172,7 +173,7 @@ def _is_copied_twice(facts: Facts, sequence: ir.Value) -> bool:
 def _resolved(facts: Facts, value: ir.Value, depth: int) -> list[Segment] | None:
     """The segments of a value that one node alone reads; `None` where its size is not known."""
     view = facts.maker(value)
-    alone = len(value.uses()) == 1 and not value.is_graph_output() and depth > 0
+    alone = lone_reader(value) is not None and depth > 0
     if alone and isinstance(view, std.Concat) and view.axis == 0:
         parts = [_resolved(facts, part, depth - 1) for part in view.parts]
         known = [part for part in parts if part is not None]
