@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
+from lstm_lower.graph.values import stated
 from lstm_lower.passes.loops.views.loop import Loop, ScanOutput, State
 from lstm_lower.passes.loops.views.while_loop import WhileLoop
 
@@ -38,6 +39,8 @@ class StepValues:
         """What the loop makes of a body's value: all steps' along an axis more; it is added where there is none."""
         output = self.loop.stacked(value)
         self.loop.write()
+        whole = self.b.facts.shape(output.sequence)
+        output.sequence.shape = None if whole is None else stated(whole)
         return output
 
     def sequence(self, value: ir.Value) -> ir.Value:
