@@ -211,8 +211,10 @@ def _steps_fixed(lengths: Iterable[Length], names: Sequence[str], tensors: Seque
     """Input -> axis over which a loop goes -> why it has the example's size."""
     sizes = {name: x.shape for name, x in zip(names, tensors, strict=True)}
     fixed: Axes = {}
-    for name, axis in _places(lengths):
-        fixed.setdefault(name, {})[axis] = f"a loop in Python goes over {sizes[name][axis]} steps; {why}"
+    for length in lengths:
+        for name, axis in length.places:
+            said = f"a loop in Python goes over {sizes[name][axis]} steps ({length.line}); {why}"
+            fixed.setdefault(name, {})[axis] = said
     return fixed
 
 
@@ -289,7 +291,7 @@ def trace(
         fixed = _steps_fixed(lengths.found, names, tensors, f"of one more PyTorch makes no trace: {raised(error)}")
         program, reasons, read = _traced(step, names, tensors, wanted, joined(closed, fixed))
         return Traced(step, program, names, tensors, reasons, wanted, joined(closed, fixed), read, joined(steps, fixed))
-    return Traced(step, program, names, tensors, reasons, wanted, closed, read, steps, list(lengths.found), longer)
+    return Traced(step, program, names, tensors, reasons, wanted, closed, read, steps, lengths.found, longer)
 
 
 def write(traced: Traced) -> Exported:

@@ -69,7 +69,7 @@ class Lengths:
     """The numbers of steps of a module.
 
     Attributes:
-        found: the lengths, and the lines of the module's code that run once a step.
+        found: the lengths.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Lengths:
         self._step, self._names, self._tensors = step, names, tensors
         self._trials = Trials(step, tensors)
         self._shapes = [list(x.shape) for x in tensors]
-        self.found: dict[Length, str] = {}
+        self.found: list[Length] = []
         example = self._calls({}) if wanted else None
         # Of packed sequences PyTorch checks no sizes, and ends the process.
         if example is None or any(func is torch._VF._pack_padded_sequence for func, _ in example):
@@ -106,10 +106,10 @@ class Lengths:
                 line = _line_of_more(example, longer[group])
                 if line is not None and (wanted == "auto" or any(axis in wanted.get(name, ()) for name, axis in group)):
                     taken.update(group)
-                    self.found[Length(group, STEPS)] = line
+                    self.found.append(Length(group, STEPS, line))
                     break
         if self.found and any(self._run(self.tensors(each)) is None for each in (None, *self.found)):
-            self.found = {}
+            self.found = []
 
     def tensors(self, longer: Length | None = None) -> list[Tensor]:
         """The example with few steps of each length, and one more of one of them."""

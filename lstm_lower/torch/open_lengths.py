@@ -37,10 +37,12 @@ class Length:
     Attributes:
         places: inputs and axes that have it.
         steps: how many there are in the model that all others are compared with.
+        line: a line of the module's code that runs once a step.
     """
 
     places: tuple[Place, ...]
     steps: int
+    line: str
 
 
 def extrapolated(models: Sequence[ir.Model], lengths: Sequence[Length]) -> ir.Model:

@@ -248,55 +248,6 @@ class RWKV(nn.Module):
         return self.o(r * torch.stack(out, 1))
 
 
-def rollouts(batch: int, steps: int) -> tuple[Tensor, ...]:
-    return (
-        torch.randn(steps, batch, I),
-        torch.rand(steps, batch) > 0.7,
-        torch.randn(steps, batch),
-        torch.randint(0, 2, (steps, batch)),
-        torch.randn(steps, batch, 2),
-    )
-
-
-@case(rollouts)
-class ImpalaWithVTrace(nn.Module):
-    """An agent whose state is reset where episodes end, and targets by V-trace (Espeholt et al., 2018)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body, self.core = nn.Linear(I, H), nn.LSTM(H, H, 1)
-        self.policy, self.value = nn.Linear(H, 2), nn.Linear(H, 1)
-
-    def forward(self, x: Any, done: Any, reward: Any, action: Any, behaviour: Any) -> Any:
-        features = torch.relu(self.body(x))
-        state = (torch.zeros(1, x.shape[1], H), torch.zeros(1, x.shape[1], H))
-        notdone, out = (~done).float(), []
-        for step, alive in zip(features.unbind(), notdone.unbind(), strict=True):
-            alive = alive.view(1, -1, 1)
-            state = tuple(alive * s for s in state)
-            output, state = self.core(step.unsqueeze(0), state)
-            out.append(output)
-        h = torch.flatten(torch.cat(out), 0, 1)
-        logits = self.policy(h).view(*x.shape[:2], 2)
-        values = self.value(h).view(*x.shape[:2])
-        own = -F.cross_entropy(logits.flatten(0, 1), action.flatten(), reduction="none").view_as(action)
-        other = -F.cross_entropy(behaviour.flatten(0, 1), action.flatten(), reduction="none").view_as(action)
-        with torch.no_grad():
-            rho = torch.exp(own - other).clamp(max=1.0)
-            discounts, last = notdone * 0.9, values[-1]
-            following = torch.cat([values[1:], last.unsqueeze(0)], 0)
-            deltas = rho * (reward + discounts * following - values)
-            acc, result = torch.zeros_like(last), []
-            for t in range(discounts.shape[0] - 1, -1, -1):
-                acc = deltas[t] + discounts[t] * rho[t] * acc
-                result.append(acc)
-            result.reverse()
-            vs = torch.stack(result) + values
-            ahead = torch.cat([vs[1:], last.unsqueeze(0)], 0)
-            advantages = rho * (reward + discounts * ahead - values)
-        return -(own * advantages).mean() + 0.5 * (vs - values).square().mean()
-
-
 def tagged(batch: int, steps: int) -> tuple[Tensor, ...]:
     lengths = torch.arange(batch) % steps + 1
     return (
