@@ -164,17 +164,18 @@ class _Beside:
         if self._draws is not None and self._draws.unknown:
             raise NotComparedError("forward draws random numbers that no other side can be given")
         got = self._of_step(session, told)
-        before = {
-            name: numbers(_real(x)).copy() for name, x in (*self._step.states().items(), *self._parameters.items())
-        }
+        before = {name: numbers(_real(x)) for name, x in (*self._step.states().items(), *self._parameters.items())}
         updates = {
             name: x
             for name, x in expected["update"].items()
             if x is not None and name in before and (name in got["update"] or not _same(x, before[name]))
-        } | self._updates(got, expected["gradient"])
-        return certification.compare(
-            got, {**expected, "update": updates}, moved=self._moved, before=before, narrow=self._narrow
-        )
+        }
+        compare = functools.partial(certification.compare, got, moved=self._moved, before=before, narrow=self._narrow)
+        comparison = compare({**expected, "update": updates})
+        without = {name for name, x in expected["gradient"].items() if x is None}
+        # Autograd's gradients are let go first: they take as much memory as what is made of the step's.
+        expected.clear()
+        return comparison.joined(compare({"update": self._updates(got, without)}))
 
     # PyTorch's side.
 
@@ -192,7 +193,7 @@ class _Beside:
             raise NotComparedError(f"the loss {type(formula).__name__} is none of PyTorch's")
         return functools.partial(_of_first, function)
 
-    def _of_module_or_example(self) -> Results:
+    def _of_module_or_example(self) -> dict[Kind, dict[str, Array | None]]:
         """With the example as it is where a module does not take other numbers."""
         with contextlib.suppress(Exception):
             found = self._of_module()
@@ -336,8 +337,13 @@ class _Beside:
             drawn.append(_target(value.dtype, [size for size in shape if size is not None], results[0]))
         raise AssertionError
 
-    def _updates(self, got: Results, gradients: Mapping[str, Array | None]) -> dict[str, Array]:
-        """What PyTorch's optimizer makes of the weights, given the step's gradients; none where autograd has none."""
+    def _updates(self, got: Results, without: Collection[str]) -> dict[str, Array]:
+        """What PyTorch's optimizer makes of the weights, given the step's gradients, which it may change.
+
+        Args:
+            got: the step's results.
+            without: names of weights for which autograd has no gradient.
+        """
         if self._made.what != "train":
             return {}
         if not optimizers.is_torch(self._made.optimizer):
@@ -346,9 +352,7 @@ class _Beside:
         exact = {name: x for name, x in self._parameters.items() if x.dtype in (torch.float32, torch.float64)}
         if len(exact) < len(self._parameters):
             self.left_out["updates of weights in half precision"] = "they are rounded otherwise"
-        taken = {
-            name: None if gradients[name] is None else _like(got["gradient"].get(name), x) for name, x in exact.items()
-        }
+        taken = {name: None if name in without else _like(got["gradient"].get(name), x) for name, x in exact.items()}
         copies = {name: nn.Parameter(x.detach().clone()) for name, x in self._parameters.items()}
         for name, x in taken.items():
             copies[name].grad = x
@@ -390,7 +394,7 @@ def _same(a: Array, b: Array) -> bool:
 
 
 def _like(array: Array | None, x: Tensor) -> Tensor:
-    return torch.zeros_like(x) if array is None else torch.from_numpy(np.array(array)).to(x)
+    return torch.zeros_like(x) if array is None else torch.from_numpy(array).to(x)
 
 
 def _real(x: Tensor) -> Tensor:

@@ -127,7 +127,10 @@ def from_torch(
     run = losses.in_torch(loss)
     whole = traced is not None
     result = examples.run_once(module, operands, run, targets if targets or whole else None, whole=whole)
-    if isinstance(formula, Loss) and run is not None and losses.by_element(formula) and _repeated(result, targets):
+    repeats = isinstance(formula, Loss) and losses.by_element(formula) and _repeated(result, targets)
+    # It holds copies of all weights.
+    del result
+    if run is not None and repeats:
         # PyTorch repeats the smaller one, which formulas of ours do not.
         formula, traced = "loss", functools.partial(_of_first, run)
     tracing = functools.partial(

@@ -211,7 +211,7 @@ def stepped(optimizer: Any, copies: Mapping[int, torch.nn.Parameter]) -> bool:
     optimizer = getattr(optimizer, "optimizer", optimizer)
     own = same_kind(optimizer)
     for group in optimizer.param_groups:
-        fresh = [copies.get(id(x), x.detach().clone()) for x in group["params"]]
+        fresh = [copies[id(x)] if id(x) in copies else x.detach().clone() for x in group["params"]]
         own.param_groups.append({**group, "params": fresh})
         own.state |= {
             x: copy.deepcopy(optimizer.state.get(old, {})) for x, old in zip(fresh, group["params"], strict=True)

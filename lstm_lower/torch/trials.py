@@ -69,21 +69,23 @@ class Trials:
 
         A moving average is equal to what it begins as a copy of, and bounds may be far away.
         """
+        kept = {name: x for name, x in self._step.named_parameters() if x.is_floating_point()}
         with undone(self._step):
             copied_weights(self._step, parameters=True)
-            own = {name: x for name, x in self._step.named_parameters() if x.is_floating_point()}
+            own = {name: x for name, x in self._step.named_parameters() if name in kept}
             with torch.no_grad():
-                for x in own.values():
-                    x.mul_(2 + torch.rand_like(x)).add_(torch.rand_like(x))
-            before = {name: (x.detach().clone(), x._version) for name, x in own.items()}
+                for number, (name, x) in enumerate(own.items()):
+                    x.copy_(_elsewhere(kept[name], number))
+            versions = {name: x._version for name, x in own.items()}
             try:
                 self._run(self.tensors)
             except RefusedError:
                 return []
+        # Made anew one by one, they take less memory than copies of all.
         return [
             name.removeprefix("module.")
-            for name, (kept, version) in before.items()
-            if own[name]._version != version or not _equal(kept, own[name])
+            for number, (name, x) in enumerate(own.items())
+            if x._version != versions[name] or not _equal(_elsewhere(kept[name], number), x)
         ]
 
     def _run(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -99,6 +101,14 @@ def undone(step: Step) -> Iterator[None]:
     """Runs a module as it is written; random numbers, and what it sets on itself, are as they were afterwards."""
     with torch.random.fork_rng(devices=[]), torch.enable_grad(), attributes_kept(step), eagerly(), Plainly():
         yield
+
+
+def _elsewhere(x: Tensor, number: int) -> Tensor:
+    """Other values, for each number others and always the same."""
+    shares = torch.rand(2, generator=torch.Generator().manual_seed(number)).tolist()
+    along = torch.linspace(0, 1, x.numel(), device=x.device).reshape(x.shape).to(x.dtype)
+    other: Tensor = x.detach() * (2 + shares[0] * along) + (shares[1] + along)
+    return other
 
 
 def _equal(a: Tensor, b: Tensor) -> bool:

@@ -9,7 +9,7 @@ its own. An error of the step is explained if it is no larger than a few times w
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,8 @@ _SMALL = 1e-2
 _TIMES = 30
 # A new value is rounded itself, by units of its last place, which are much of a small change.
 _LAST_PLACES = 4
+# How many elements are compared at once.
+_BLOCK = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +65,15 @@ class Comparison:
     differences: Sequence[Difference] = ()
     undecided: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
+    def joined(self, other: Comparison) -> Comparison:
+        """Both, of different results."""
+        errors: dict[Kind, Mapping[str, float]] = {
+            kind: {**self.errors.get(kind, {}), **other.errors.get(kind, {})}
+            for kind in KINDS
+            if kind in self.errors or kind in other.errors
+        }
+        return Comparison(errors, [*self.differences, *other.differences], {**self.undecided, **other.undecided})
+
 
 @dataclasses.dataclass(frozen=True)
 class _Pair:
@@ -90,18 +101,24 @@ class _Pair:
             return float("inf")
         if not self.is_number:
             return float(np.count_nonzero(other != self.expected))
-        finite = np.isfinite(self.expected)
-        if not np.array_equal(other[~finite], self.expected[~finite], equal_nan=True):
-            return float("inf")
-        distance = _largest(np.asarray(other[finite], np.float64) - self.expected[finite])
-        return distance if np.isfinite(distance) else float("inf")
+        largest = 0.0
+        for actual, expected in _blocks(other, self.expected):
+            finite = np.isfinite(expected)
+            if not np.array_equal(actual[~finite], expected[~finite], equal_nan=True):
+                return float("inf")
+            distance = _largest(np.asarray(actual[finite], np.float64) - expected[finite])
+            largest = max(largest, distance if np.isfinite(distance) else float("inf"))
+        return largest
 
     def magnitude(self) -> float:
         """The largest magnitude expected, of an update the largest change."""
         if not self.is_number:
             return 1.0
-        changes = self.expected if self.before is None else np.asarray(self.expected, np.float64) - self.before
-        return max(_largest(changes[np.isfinite(changes)]), self.scale)
+        largest = self.scale
+        for expected, before in _blocks(self.expected, self.before):
+            changes = expected if before is None else np.asarray(expected, np.float64) - before
+            largest = max(_largest(changes[np.isfinite(changes)]), largest)
+        return largest
 
     def allowed(self, *, narrow: bool) -> float:
         """The largest difference that needs no explanation."""
@@ -110,8 +127,8 @@ class _Pair:
         share = _ROUNDED[2 if narrow else min(self.actual.dtype.itemsize, self.expected.dtype.itemsize, 8)]
         rounded = 0.0
         if self.before is not None:
-            finite = self.expected[np.isfinite(self.expected)]
-            rounded = _LAST_PLACES * float(np.finfo(self.expected.dtype).eps) * _largest(finite)
+            largest = max((_largest(block[np.isfinite(block)]) for block, _ in _blocks(self.expected, None)), default=0)
+            rounded = _LAST_PLACES * float(np.finfo(self.expected.dtype).eps) * largest
         return share * self.magnitude() + rounded
 
 
@@ -217,7 +234,17 @@ def _pair(actual: Array | None, expected: Array | None, before: Array | None, sc
     return _Pair(zeros if actual is None else actual, zeros if expected is None else expected, before, scale)
 
 
+def _blocks(first: Array, second: Array | None) -> Iterator[tuple[Array, Any]]:
+    """Arrays of one shape piece by piece: what is computed of a whole one would take several times its memory."""
+    for start in range(0, first.size, _BLOCK):
+        block = slice(start, start + _BLOCK)
+        yield first.reshape(-1)[block], None if second is None else second.reshape(-1)[block]
+
+
 def _largest(array: Array) -> float:
+    if array.dtype.kind == "f" and array.size:
+        # Magnitudes of all elements would take as much memory as these.
+        return float(max(array.max(), -array.min()))
     return float(np.abs(array).max()) if array.size else 0.0
 
 

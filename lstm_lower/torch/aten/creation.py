@@ -57,7 +57,7 @@ def _of(value: int) -> Callable[..., Expr]:
 translates(
     aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default, aten.empty.memory_format,
     aten.empty_like.default, aten.new_empty.default, aten.empty_strided.default, aten.new_empty_strided.default,
-    aten.empty_permuted.default,
+    aten.empty_permuted.default, aten.zero.default,
 )(_of(0))  # fmt: skip
 translates(aten.ones.default, aten.ones_like.default, aten.new_ones.default)(_of(1))
 

@@ -118,7 +118,7 @@ def _neg(n: Call, x: Expr) -> Expr:
 
 
 @translates(aten.clone.default, aten.alias.default, aten.lift_fresh_copy.default, aten.lift.default)
-@translates(aten.positive.default, aten.resolve_conj.default, aten.resolve_neg.default)
+@translates(aten.positive.default, aten.resolve_conj.default, aten.resolve_neg.default, aten.contiguous.default)
 def _same(n: Call, x: Expr) -> Expr:
     return x
 

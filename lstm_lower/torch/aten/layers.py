@@ -271,6 +271,44 @@ def _batch_norm_by_count(
     return out
 
 
+@translates(aten.native_batch_norm.default)
+def _native_batch_norm(
+    n: Call,
+    x: Expr,
+    weight: Expr | None,
+    bias: Expr | None,
+    mean: Expr | None,
+    variance: Expr | None,
+    training: bool,
+    momentum: Any,
+    eps: float,
+) -> list[Expr | None]:
+    """Normalization that changes what is kept in place."""
+    if mean is not None and variance is not None and not training:
+        return [_evaluated_batch_norm(n, x, weight, bias, mean, variance, eps), None, None]
+    out, *statistics = _trained_batch_norm(n, x, weight, bias, (mean, variance), momentum, eps)
+    for place, value in enumerate(statistics[2:], 3):
+        assert value is not None
+        n.change(place, value)
+    return [out, *statistics[:2]]
+
+
+@translates(aten.batch_norm.default)
+def _batch_norm(
+    n: Call,
+    x: Expr,
+    weight: Expr | None,
+    bias: Expr | None,
+    mean: Expr | None,
+    variance: Expr | None,
+    training: bool,
+    momentum: Any,
+    eps: float,
+    _cudnn: bool,
+) -> Expr | None:
+    return _native_batch_norm(n, x, weight, bias, mean, variance, training, momentum, eps)[0]
+
+
 @translates(aten._native_batch_norm_legit.no_stats)
 def _batch_norm_without_statistics(
     n: Call, x: Expr, weight: Expr | None, bias: Expr | None, training: bool, momentum: float, eps: float

@@ -92,12 +92,20 @@ class Call:
         translation: the translation that it is part of.
         node: the call.
         b: emits its formula.
+        changes: operand that it changes in place -> the new value.
     """
 
     def __init__(self, translation: Translating, node: torch.fx.Node, b: Builder) -> None:
         self.translation = translation
         self.node = node
         self.b = b
+        self.changes: dict[torch.fx.Node, Expr] = {}
+
+    def change(self, index: int, value: Expr) -> None:
+        """Gives an operand another value from here on, in its dtype."""
+        changed = self.node.args[index]
+        assert isinstance(changed, torch.fx.Node)
+        self.changes[changed] = value.cast(from_torch_dtype(changed.meta["val"].dtype))
 
     @property
     def results(self) -> list[Any]:

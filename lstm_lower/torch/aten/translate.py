@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import operator
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -42,11 +41,12 @@ from lstm_lower.torch.aten import (  # noqa: F401
     special,
     spectra,
 )
+from lstm_lower.torch.aten.changes import TensorNames, in_place, needed
 from lstm_lower.torch.aten.control_flow import CHECKS
-from lstm_lower.torch.aten.registry import TRANSLATIONS, Call, called, translation
+from lstm_lower.torch.aten.decompositions import simple
+from lstm_lower.torch.aten.registry import Call, Formula, called, translation
 from lstm_lower.torch.aten.sizes import OpenSizeError, Sizes
 from lstm_lower.torch.aten.sizes import formula as size_formula
-from lstm_lower.torch.aten.writes import join_pieces
 
 OPSET = 18
 
@@ -161,9 +161,10 @@ class Translation:
             b: emits into the graph that it becomes.
         """
         values: dict[torch.fx.Node, Any] = {}
+        names = TensorNames(module.graph)
         # What is made of operands from outside belongs to this graph, too: a branch that is not taken computes nothing.
         rest = iter(tree_map_only(Expr, lambda x: b.wrap(x.value), list(operands)))
-        for node in module.graph.nodes:
+        for node in needed(module.graph):
             match node.op:
                 case "placeholder":
                     values[node] = next(rest)
@@ -174,7 +175,10 @@ class Translation:
                     returned = returned if isinstance(returned, (tuple, list)) else [returned]
                     return [self._operand(x, values) if isinstance(x, torch.fx.Node) else x for x in returned]
                 case _ if node.target not in CHECKS and not _is_formula(node):
-                    values[node] = self._call(node, values, b)
+                    call = Call(self, node, b)
+                    values[node] = self._call(call, values)
+                    for x, value in call.changes.items():
+                        values |= dict.fromkeys(names.of(x), value)
         return []
 
     def _attribute(self, module: torch.fx.GraphModule, node: torch.fx.Node) -> Any:
@@ -184,33 +188,37 @@ class Translation:
     def _operand(self, node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
         return self.sizes.number(node.meta["val"]) if _is_formula(node) else values[node]
 
-    def _call(self, node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], b: Builder) -> Any:
+    def _call(self, call: Call, values: Mapping[torch.fx.Node, Any]) -> Any:
+        node, b = call.node, call.b
         operand = functools.partial(self._operand, values=values)
         args, kwargs = tree_map_only(torch.fx.Node, operand, (list(node.args), dict(node.kwargs)))
         if node.target is operator.getitem:
             return args[0][args[1]]
         args, kwargs = tree_map_only((torch.SymInt, torch.SymFloat, torch.SymBool), self.sizes.number, (args, kwargs))
-        formula = translation(node.target, args)
+        formula = translation(node.target, args) or in_place(node.target)
+        b.scope = node.name
+        kwargs = {key: value for key, value in kwargs.items() if key not in _OF_MEMORY}
+        first = len(b.emitted)
         if formula is None:
             raise UnsupportedOpError(
                 f"{called(node)} requires a translation, got none; write it with other PyTorch operations"
             )
-        b.scope = node.name
-        call = Call(self, node, b)
-        kwargs = {key: value for key, value in kwargs.items() if key not in _OF_MEMORY}
-        first = len(b.emitted)
-        try:
-            result = formula(call, *args, **kwargs)
-        except TypeError as error:
-            # Attributes and counts of results are numbers, which an expression is not.
-            if symbols := _symbols(node):
-                raise OpenSizeError(symbols, f"{called(node)} requires it as a number") from error
-            raise
-        result = self._typed(call, result)
+        result = self._typed(call, self._of_formula(formula, call, args, kwargs))
         for emitted in b.emitted[first:]:
             record(emitted, _modules_around(node))
         self.sizes.bind_results(node, result)
+        if in_place(node.target):
+            call.change(0, result)
         return self.sizes.number(node.meta["val"]) if _is_number(node) else result
+
+    def _of_formula(self, formula: Formula, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        try:
+            return formula(call, *args, **kwargs)
+        except TypeError as error:
+            # Attributes and counts of results are numbers, which an expression is not.
+            if symbols := _symbols(call.node):
+                raise OpenSizeError(symbols, f"{called(call.node)} requires it as a number") from error
+            raise
 
     def _typed(self, call: Call, result: Any) -> Any:
         """Results with the dtypes and shapes that the trace states."""
@@ -251,21 +259,7 @@ def translate(
     Raises:
         UnsupportedOpError: an operator has no translation, or none of this use of it.
     """
-    return Translation(decomposed(program), names, outputs, weights or {}).run()
-
-
-def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """A program without changes in place, in operators that are translated or simple."""
-    table: Any = torch.export.default_decompositions()
-    for overload in TRANSLATIONS:
-        if isinstance(overload, torch._ops.OpOverload):
-            table.pop(overload, None)
-    with warnings.catch_warnings():
-        # PyTorch warns of its own code.
-        warnings.simplefilter("ignore")
-        simple: torch.export.ExportedProgram = program.run_decompositions(table)
-    join_pieces(simple)
-    return simple
+    return Translation(simple(program), names, outputs, weights or {}).run()
 
 
 def _symbols(node: torch.fx.Node) -> set[sympy.Symbol]:
