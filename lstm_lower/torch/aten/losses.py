@@ -64,31 +64,12 @@ def _poisson_nll_loss(n: Call, x: Expr, y: Expr, log_input: bool, full: bool, ep
     return losses.PoissonNLL(log_input, full, eps, reduction=_REDUCTIONS[reduction]).value(x, y.cast(x.dtype))
 
 
-@translates(aten.cross_entropy_loss.default)
-def _cross_entropy_loss(
-    n: Call,
-    x: Expr,
-    target: Expr,
-    weight: Expr | None = None,
-    reduction: int = 1,
-    ignored: int = -100,
-    smoothing: float = 0.0,
-) -> Expr:
-    return losses.CrossEntropy(weight, ignored, smoothing, reduction=_REDUCTIONS[reduction]).value(x, target)
-
-
-@translates(aten.nll_loss_nd.default, aten.nll_loss.default, aten.nll_loss2d.default)
-def _nll_loss(
-    n: Call, x: Expr, target: Expr, weight: Expr | None = None, reduction: int = 1, ignored: int = -100
-) -> Expr:
-    return losses.NLL(weight, ignored, reduction=_REDUCTIONS[reduction]).value(x, target)
-
-
+# Whole losses of classes are not kept: `run_decompositions` says that each is a scalar where sizes are open.
 @translates(aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
 def _nll_loss_forward(
     n: Call, x: Expr, target: Expr, weight: Expr | None, reduction: int, ignored: int
 ) -> list[Expr | None]:
-    return [_nll_loss(n, x, target, weight, reduction, ignored), None]
+    return [losses.NLL(weight, ignored, reduction=_REDUCTIONS[reduction]).value(x, target), None]
 
 
 @translates(aten.multi_margin_loss.default)
