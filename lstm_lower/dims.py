@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from lstm_lower.errors import InvalidInputError, MisfitError
 
 
-class Identity:
+class SizeIdentity:
     """A size that is known by its identity alone: equal where that is."""
 
     __slots__ = ()
@@ -23,7 +23,7 @@ class Identity:
 
 
 # A known size, the name of a symbolic one, one known by identity, or nothing known.
-Dim = int | str | Identity | None
+Dim = int | str | SizeIdentity | None
 Shape = Sequence[Dim]
 
 

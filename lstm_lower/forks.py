@@ -34,7 +34,7 @@ def uncut() -> Iterator[None]:
             _changed.notify_all()
 
 
-class Held:
+class HeldSetting:
     """A setting of the process that is another one while at least one thread is within a `with` block of it."""
 
     def __init__(self, change: Callable[[], Callable[[], object]]) -> None:

@@ -44,7 +44,7 @@ class LayoutError(MisfitError):
 
 
 @dataclass(frozen=True)
-class Block:
+class ParamsBlock:
     """A contiguous part of the buffer.
 
     Attributes:
@@ -84,19 +84,19 @@ class PseudoLayer:
 
     layer: int
     direction: int
-    W: Block
-    R: Block
-    P: Block | None
-    bW: Block
-    bR: Block
+    W: ParamsBlock
+    R: ParamsBlock
+    P: ParamsBlock | None
+    bW: ParamsBlock
+    bR: ParamsBlock
 
     @property
-    def weights(self) -> tuple[Block, ...]:
+    def weights(self) -> tuple[ParamsBlock, ...]:
         """The matrices, in buffer order."""
         return (self.W, self.R) if self.P is None else (self.W, self.R, self.P)
 
     @property
-    def biases(self) -> tuple[Block, ...]:
+    def biases(self) -> tuple[ParamsBlock, ...]:
         """The biases, in buffer order."""
         return (self.bW, self.bR)
 
@@ -185,13 +185,13 @@ class ParamsLayout:
         sites = [(layer, direction) for layer in range(self.num_layers) for direction in range(self.directions)]
         offset = 0
 
-        def take(name: str, *shape: int) -> Block:
+        def take(name: str, *shape: int) -> ParamsBlock:
             nonlocal offset
-            block = Block(name, offset, shape)
+            block = ParamsBlock(name, offset, shape)
             offset = block.end
             return block
 
-        matrices: list[tuple[Block, Block, Block | None]] = []
+        matrices: list[tuple[ParamsBlock, ParamsBlock, ParamsBlock | None]] = []
         for layer, _ in sites:
             width = 0 if self.skip_input and layer == 0 else self.input_width(layer)
             w = take("W", rows, width)
@@ -204,7 +204,7 @@ class ParamsLayout:
         )
 
     @property
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> tuple[ParamsBlock, ...]:
         """Every stacked block in buffer order; together they cover the buffer without gaps."""
         weights = [block for row in self.table for block in row.weights]
         return (*weights, *(block for row in self.table for block in row.biases))
@@ -214,21 +214,21 @@ class ParamsLayout:
         """Elements in the whole buffer (CudnnRNNParamsSize)."""
         return self.table[-1].bR.end
 
-    def canonical_weights(self) -> list[Block]:
+    def canonical_weights(self) -> list[ParamsBlock]:
         """The `weights` of CudnnRNNParamsToCanonical: per pseudo-layer a matrix per gate, then the projection."""
         return [part for row in self.table for block in row.weights for part in self._per_gate(block)]
 
-    def canonical_biases(self) -> list[Block]:
+    def canonical_biases(self) -> list[ParamsBlock]:
         """The `biases` of CudnnRNNParamsToCanonical: per pseudo-layer a vector per gate, input side first."""
         return [part for row in self.table for block in row.biases for part in self._per_gate(block)]
 
-    def _per_gate(self, block: Block) -> Iterator[Block]:
+    def _per_gate(self, block: ParamsBlock) -> Iterator[ParamsBlock]:
         if block.name == "P":
             yield block
             return
         shape = (self.num_units, *block.shape[1:])
         for index, gate in enumerate(self.gates):
-            yield Block(f"{block.name}_{gate}", block.offset + index * prod(shape), shape)
+            yield ParamsBlock(f"{block.name}_{gate}", block.offset + index * prod(shape), shape)
 
     def explain(self) -> str:
         """How the size is made up, layer by layer, for error messages."""

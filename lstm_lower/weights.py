@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lstm_lower.errors import InvalidInputError, requires
-from lstm_lower.layouts import Block, ParamsLayout, PseudoLayer
+from lstm_lower.layouts import ParamsBlock, ParamsLayout, PseudoLayer
 
 Array = np.ndarray[Any, Any]
 
@@ -29,7 +29,7 @@ _KERAS_ORDER = {"lstm": (0, 1, 2, 3), "gru": (1, 0, 2), "rnn_relu": (0,), "rnn_t
 _SUFFIXES = ("", "_reverse")
 
 
-class Packed(NamedTuple):
+class PackedParams(NamedTuple):
     """A params buffer and its layout."""
 
     params: Array
@@ -46,11 +46,11 @@ def _swap_gates(matrix: Array, rnn_mode: str) -> Array:
     return np.concatenate([np.split(matrix, len(order))[gate] for gate in order])
 
 
-def _cut(params: Array, block: Block) -> Array:
+def _cut(params: Array, block: ParamsBlock) -> Array:
     return params[block.offset : block.end].reshape(block.shape)
 
 
-def _fill(params: Array, block: Block, value: Array, name: str) -> None:
+def _fill(params: Array, block: ParamsBlock, value: Array, name: str) -> None:
     if value.shape != block.shape:
         raise _fail(name, f"shape {list(block.shape)}", f"shape {list(value.shape)}")
     params[block.offset : block.end] = value.ravel()
@@ -60,7 +60,7 @@ def _dtype(arrays: Sequence[Array]) -> np.dtype[Any]:
     return np.result_type(*arrays)
 
 
-def pack_keras(cells: Sequence[Sequence[Any]], rnn_mode: str, *, bidirectional: bool = False) -> Packed:
+def pack_keras(cells: Sequence[Sequence[Any]], rnn_mode: str, *, bidirectional: bool = False) -> PackedParams:
     """Packs Keras weights.
 
     Args:
@@ -97,7 +97,7 @@ def pack_keras(cells: Sequence[Sequence[Any]], rnn_mode: str, *, bidirectional: 
         _fill(params, row.R, _swap_gates(recurrent.T, rnn_mode), f"cells[{index}] recurrent_kernel")
         if biases:
             _fill_keras_bias(params, row, biases[0], rnn_mode, f"cells[{index}] bias")
-    return Packed(params, layout)
+    return PackedParams(params, layout)
 
 
 def _fill_keras_bias(params: Array, row: PseudoLayer, bias: Array, rnn_mode: str, name: str) -> None:
@@ -150,7 +150,7 @@ def _torch_names(row: PseudoLayer, prefix: str) -> dict[str, str]:
     return {block: f"{prefix}{name}_{end}" for block, name in names.items()}
 
 
-def pack_torch(state: Mapping[str, Any], rnn_mode: str, *, prefix: str = "") -> Packed:
+def pack_torch(state: Mapping[str, Any], rnn_mode: str, *, prefix: str = "") -> PackedParams:
     """Packs the state dict of a PyTorch `nn.LSTM`, `nn.GRU` or `nn.RNN`.
 
     Args:
@@ -197,7 +197,7 @@ def pack_torch(state: Mapping[str, Any], rnn_mode: str, *, prefix: str = "") -> 
                 raise _fail("state", f"a matrix {name}", "none")
     if not set(arrays) <= expected:
         raise _fail("state", "no other weights than those of its layers", sorted(set(arrays) - expected))
-    return Packed(params, layout)
+    return PackedParams(params, layout)
 
 
 def unpack_torch(params: Any, layout: ParamsLayout, *, bias: bool = True, prefix: str = "") -> dict[str, Array]:

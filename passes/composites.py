@@ -21,7 +21,7 @@ from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.structure import STANDARD_DOMAINS
 from lstm_lower.graph.subgraphs import all_nodes
-from lstm_lower.graph.values import Entry, declared_shape
+from lstm_lower.graph.values import UnknownEntry, declared_shape
 from lstm_lower.opdef import Call
 from lstm_lower.ops.ort_elementwise import MICROSOFT
 from lstm_lower.passes.base import Pass
@@ -273,7 +273,11 @@ def _entries(value: ir.Value | None, facts: Facts) -> Hashable:
     dtype = facts.dtype(value)
     if dtype is not None and dtype.is_integer():
         entries = facts.entries(value)
-        return None if entries is None else tuple([None if isinstance(entry, Entry) else entry for entry in entries])
+        return (
+            None
+            if entries is None
+            else tuple([None if isinstance(entry, UnknownEntry) else entry for entry in entries])
+        )
     array = facts.constant(value) if facts.elements(value) <= _FEW else None
     return None if array is None else (array.shape, array.tobytes())
 

@@ -26,7 +26,7 @@ from lstm_lower.passes.matching import Matching, NodeChange, NodeReference, matc
 
 
 @dataclasses.dataclass(frozen=True)
-class Change:
+class NamedChange:
     """Something that has a name in both models, or in one.
 
     Attributes:
@@ -56,15 +56,15 @@ class Difference:
         metadata: entries that differ.
     """
 
-    inputs: list[Change]
-    outputs: list[Change]
-    opsets: list[Change]
-    operators: list[Change]
+    inputs: list[NamedChange]
+    outputs: list[NamedChange]
+    opsets: list[NamedChange]
+    operators: list[NamedChange]
     removed: list[NodeReference]
     added: list[NodeReference]
     changed: list[NodeChange]
-    weights: list[Change]
-    metadata: list[Change]
+    weights: list[NamedChange]
+    metadata: list[NamedChange]
 
     @property
     def is_empty(self) -> bool:
@@ -117,9 +117,9 @@ def _roots(a: ir.Model, b: ir.Model) -> list[tuple[ir.Graph, ir.Graph]]:
     return [(a.graph, b.graph), *((a.functions[name].graph, b.functions[name].graph) for name in shared)]
 
 
-def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[Change]:
+def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[NamedChange]:
     names = dict.fromkeys(itertools.chain(before, after))
-    changes = [Change(name, before.get(name), after.get(name)) for name in names]
+    changes = [NamedChange(name, before.get(name), after.get(name)) for name in names]
     return [change for change in changes if change.before != change.after]
 
 
@@ -127,7 +127,7 @@ def _texts(values: Mapping[str, Any]) -> dict[str, str]:
     return {name or "ai.onnx": str(value) for name, value in values.items()}
 
 
-def _inputs(a: ir.Model, b: ir.Model) -> list[Change]:
+def _inputs(a: ir.Model, b: ir.Model) -> list[NamedChange]:
     before, after = (
         {
             value.name or "": type_text(value) + (" with an initial value" if value.const_value is not None else "")
@@ -138,19 +138,19 @@ def _inputs(a: ir.Model, b: ir.Model) -> list[Change]:
     return [*_changes(before, after), *_order(before, after)]
 
 
-def _order(before: Mapping[str, object], after: Mapping[str, object]) -> list[Change]:
+def _order(before: Mapping[str, object], after: Mapping[str, object]) -> list[NamedChange]:
     """The order of the same names, where it is another one."""
     same = before.keys() == after.keys() and list(before) != list(after)
-    return [Change("(order)", ", ".join(before), ", ".join(after))] if same else []
+    return [NamedChange("(order)", ", ".join(before), ", ".join(after))] if same else []
 
 
-def _outputs(a: ir.Model, b: ir.Model, matching: Matching) -> list[Change]:
+def _outputs(a: ir.Model, b: ir.Model, matching: Matching) -> list[NamedChange]:
     before, after = ({value.name or "": value for value in model.graph.outputs} for model in (a, b))
     changes = _changes(*({name: type_text(value) for name, value in each.items()} for each in (before, after)))
     told = {change.name for change in changes}
     for name, value in before.items():
         if name not in told and not matching.same(value, after[name]):
-            changes.append(Change(name, _source(value), _source(after[name])))
+            changes.append(NamedChange(name, _source(value), _source(after[name])))
     return [*changes, *_order(before, after)]
 
 
@@ -164,17 +164,17 @@ def _counts(model: ir.Model) -> dict[str, str]:
     return _texts(collections.Counter(node.op_type for graph in roots for node in all_nodes(graph)))
 
 
-def _weights(a: ir.Model, b: ir.Model) -> list[Change]:
+def _weights(a: ir.Model, b: ir.Model) -> list[NamedChange]:
     before, after = _initializers(a), _initializers(b)
     changes = []
     for name in dict.fromkeys(itertools.chain(before, after)):
         old, new = before.get(name), after.get(name)
         if old is None or new is None:
-            changes.append(Change(name, None if old is None else _type(old), None if new is None else _type(new)))
+            changes.append(NamedChange(name, None if old is None else _type(old), None if new is None else _type(new)))
         elif _type(old) != _type(new):
-            changes.append(Change(name, _type(old), _type(new)))
+            changes.append(NamedChange(name, _type(old), _type(new)))
         elif (found := _distance(old, new)) is not None:
-            changes.append(Change(name, _type(old), found))
+            changes.append(NamedChange(name, _type(old), found))
     return changes
 
 

@@ -28,7 +28,7 @@ from lstm_lower.passes.gradient_preparation import preparing_passes
 from lstm_lower.passes.gradients.activity import Activity, learned, weights
 from lstm_lower.passes.gradients.ragged_scans import ragged_scans_to_loops
 from lstm_lower.passes.gradients.registry import expanded_like, has_rule
-from lstm_lower.passes.gradients.reverse import Reverse
+from lstm_lower.passes.gradients.reverse import ReverseMode
 from lstm_lower.passes.opset.installed import newest_opset
 from lstm_lower.passes.pipeline import OptimizePass
 from lstm_lower.passes.targets.legalize import legalizing_passes
@@ -135,7 +135,7 @@ class GradientPass(Pass):
             activity = self._activity(model)
         result, wanted = _output(model, self.of), self._wanted(model)
         b = Builder(space, model.graph, scope="gradient")
-        reverse = Reverse(b, activity.active)
+        reverse = ReverseMode(b, activity.active)
         seed = self._seed(model, b, result)
         if result in activity.active:
             reverse.add(result, seed)

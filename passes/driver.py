@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import onnx
 import onnx_ir as ir
 
-from lstm_lower.forks import Held
+from lstm_lower.forks import HeldSetting
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.passes.base import Context, Pass
 from lstm_lower.passes.malformed import Source, malformed_models_explained
@@ -35,7 +35,7 @@ def _hold_old_collections() -> Callable[[], None]:
 # Young objects, those of other threads too, are collected as ever. On 20,000 nodes the walks over all objects take
 # 2.1 of 4.7 s, those over the middle generation 0.1 of 2.5 s; `gc.freeze` takes only the objects from before out of
 # them, and without any collection it takes longer: what is left behind falls out of the caches.
-_old_collections_held = Held(_hold_old_collections)
+_old_collections_held = HeldSetting(_hold_old_collections)
 
 
 def run_passes(

@@ -83,7 +83,7 @@ class ValueState:
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
+class PassStep:
     """The doing of one pass; the first step is the graph itself.
 
     Attributes:
@@ -115,7 +115,7 @@ class _Numbers:
         return self._numbers.setdefault(thing, len(self._numbers))
 
 
-class History:
+class PassHistory:
     """Records the states of one model.
 
     Attributes:
@@ -124,7 +124,7 @@ class History:
     """
 
     def __init__(self) -> None:
-        self.steps: list[Step] = []
+        self.steps: list[PassStep] = []
         self.values: dict[int, ValueState] = {}
         self._nodes, self._values, self._graphs = _Numbers(), _Numbers(), _Numbers()
         self._before: dict[int, NodeState] = {}
@@ -147,7 +147,7 @@ class History:
         changed = tuple([state for number, state in graphs.items() if self._graphs_before.get(number) != state])
         added = sum(state.number not in self._before for state in put)
         if put or gone or changed or not self.steps:
-            self.steps.append(Step(pass_name, round_number, put, changed, gone, added, len(nodes)))
+            self.steps.append(PassStep(pass_name, round_number, put, changed, gone, added, len(nodes)))
         self._before, self._graphs_before = nodes, graphs
 
     def _states(self, main: ir.Graph) -> tuple[dict[int, NodeState], dict[int, GraphState]]:
@@ -200,7 +200,7 @@ class History:
 class _Begin(Pass):
     preserves = True
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: PassHistory) -> None:
         self._history = history
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:

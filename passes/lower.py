@@ -158,14 +158,14 @@ def lowering_passes(
         UniqueNamesPass(),
         ConvertOpsetPass(opset),
         StatedDefaultsPass(),
-        Where(MODIFIED, ConstantBranchPass()),
-        Where(_COMPOSITE, InferShapesPass()),
+        WhereMarked(MODIFIED, ConstantBranchPass()),
+        WhereMarked(_COMPOSITE, InferShapesPass()),
         BlockLSTMV2GradientPass(repair=repair_v2_gradient),
         LowerCompositesPass(standard_rnn=parse_schedule(schedule)[0] == "auto"),
         RealPartsPass(),
-        *([Where(_COMPOSITE, OptimizePass(schedule, trace=trace, target=aim, rolls=False))] if optimize else []),
+        *([WhereMarked(_COMPOSITE, OptimizePass(schedule, trace=trace, target=aim, rolls=False))] if optimize else []),
         *legalizing_passes(aim),
-        Where(_COMPOSITE, RemoveUnreadWeightsPass()),
+        WhereMarked(_COMPOSITE, RemoveUnreadWeightsPass()),
         StandardImportsPass(),
     ]
     # What is sorted is not known to be well formed yet.
@@ -204,7 +204,7 @@ class CheckSupportedPass(Pass):
         return ir.passes.PassResult(model, modified=imported)
 
 
-class Where(Pass):
+class WhereMarked(Pass):
     """Runs a pass on a model that bears a mark; others stay as they are, so that lowering twice changes nothing."""
 
     def __init__(self, mark: str, step: Pass) -> None:

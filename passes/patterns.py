@@ -40,7 +40,7 @@ class _Side:
 
 
 @dataclasses.dataclass(frozen=True)
-class Variable(_Side):
+class AnyValue(_Side):
     """Any value.
 
     Attributes:
@@ -80,7 +80,7 @@ def match(side: Side, value: ir.Value | None, facts: std.Knowledge, bound: Bound
     if isinstance(side, Operation):
         view = facts.maker(value)
         found = None if view is None or type(view) is not side.op else _operands(side, view, bound)
-    elif isinstance(side, Variable):
+    elif isinstance(side, AnyValue):
         found = bound if side not in bound or _same(bound[side], value, facts) else None
     else:
         found = bound if facts.uniform(value) == side else None

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from lstm_lower.records.files import write_text
-from lstm_lower.runtime.profile import Body, Run
+from lstm_lower.runtime.profile import ProfiledBody, ProfiledRun
 
 _MICROSECONDS = 1e6
 
 
-def write(path: str | os.PathLike[str], runs: Mapping[str, Run]) -> None:
+def write(path: str | os.PathLike[str], runs: Mapping[str, ProfiledRun]) -> None:
     """Writes runs side by side, a process of the trace each, all of which begin at 0.
 
     Args:
@@ -32,7 +32,7 @@ def write(path: str | os.PathLike[str], runs: Mapping[str, Run]) -> None:
     write_text(Path(path), "[\n" + ",\n".join(json.dumps(event) for event in events) + "\n]\n")
 
 
-def trace_events(run: Run, name: str, number: int) -> Iterator[dict[str, Any]]:
+def trace_events(run: ProfiledRun, name: str, number: int) -> Iterator[dict[str, Any]]:
     """The events of one run.
 
     Args:
@@ -47,7 +47,7 @@ def trace_events(run: Run, name: str, number: int) -> Iterator[dict[str, Any]]:
     yield from _inside(run, run.start, number, (0.0, end))
 
 
-def _inside(body: Body, origin: float, number: int, limits: tuple[float, float]) -> Iterator[dict[str, Any]]:
+def _inside(body: ProfiledBody, origin: float, number: int, limits: tuple[float, float]) -> Iterator[dict[str, Any]]:
     """The events of what a body calls, kept inside its limits: whole microseconds would overlap by one."""
     since, until = limits
     for call in body.calls:

@@ -7,7 +7,7 @@ import dataclasses
 import statistics
 from collections.abc import Iterable, Sequence
 
-from lstm_lower.runtime.profile import Body, walk
+from lstm_lower.runtime.profile import ProfiledBody, walk
 
 Place = tuple[str, ...]
 
@@ -88,7 +88,7 @@ class LoopTime:
     written: float
 
 
-def node_times(runs: Sequence[Body]) -> list[NodeTime]:
+def node_times(runs: Sequence[ProfiledBody]) -> list[NodeTime]:
     """Times of every node in the median run, in the order in which nodes are first called.
 
     Nodes of one place with the same name and operator are one: of an If's branches, too, where they are without names.

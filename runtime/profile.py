@@ -38,11 +38,11 @@ Array = np.ndarray[Any, Any]
 _SUFFIX = "_kernel_time"
 _BODY, _RUN = "SequentialExecutor::Execute", "model_run"
 _MICROSECOND = 1e-6
-_Event = TypeVar("_Event", "Call", "Body")
+_Event = TypeVar("_Event", "ProfiledCall", "ProfiledBody")
 
 
 @dataclasses.dataclass(frozen=True)
-class Call:
+class ProfiledCall:
     """One call of one node.
 
     Attributes:
@@ -61,11 +61,11 @@ class Call:
     start: float
     seconds: float
     written: int
-    bodies: tuple[Body, ...]
+    bodies: tuple[ProfiledBody, ...]
 
 
 @dataclasses.dataclass(frozen=True)
-class Body:
+class ProfiledBody:
     """One execution of a graph: the whole one, an iteration of a loop, or a branch.
 
     Attributes:
@@ -76,11 +76,11 @@ class Body:
 
     start: float
     seconds: float
-    calls: tuple[Call, ...]
+    calls: tuple[ProfiledCall, ...]
 
 
 @dataclasses.dataclass(frozen=True)
-class Run(Body):
+class ProfiledRun(ProfiledBody):
     """One run of a session.
 
     Attributes:
@@ -101,7 +101,7 @@ def profile(
     providers: Sequence[Provider] | Provider | None = None,
     precision: str | None = None,
     session_options: ort.SessionOptions | None = None,
-) -> list[Run]:
+) -> list[ProfiledRun]:
     """Runs a model under onnxruntime's profiler.
 
     Args:
@@ -138,7 +138,7 @@ def profile(
     return events[warm_up:]
 
 
-def read(path: str | os.PathLike[str]) -> list[Run]:
+def read(path: str | os.PathLike[str]) -> list[ProfiledRun]:
     """Reads a profile as onnxruntime writes it (`SessionOptions.enable_profiling`), with sequential execution.
 
     Returns:
@@ -155,10 +155,10 @@ def read(path: str | os.PathLike[str]) -> list[Run]:
             raise InvalidInputError(f"{path}: a profile of onnxruntime is required, got {error}") from error
 
 
-def _runs(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Run, list[Mapping[str, str]]]]:
+def _runs(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[ProfiledRun, list[Mapping[str, str]]]]:
     """The runs among events, threads apart, each with what onnxruntime says of its nodes' calls."""
-    calls: dict[int, list[Call]] = collections.defaultdict(list)
-    bodies: dict[int, list[Body]] = collections.defaultdict(list)
+    calls: dict[int, list[ProfiledCall]] = collections.defaultdict(list)
+    bodies: dict[int, list[ProfiledBody]] = collections.defaultdict(list)
     abouts: dict[int, list[Mapping[str, str]]] = collections.defaultdict(list)
     for event in events:
         thread, name, category = event["tid"], event["name"], event["cat"]
@@ -166,19 +166,22 @@ def _runs(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Run, list[Mappi
         if category == "Node" and name.endswith(_SUFFIX):
             inside, about = _taken(bodies[thread], event["ts"]), event["args"]
             written = int(about.get("output_size", 0))
-            call = Call(
+            call = ProfiledCall(
                 name.removesuffix(_SUFFIX), about["op_name"], about["provider"], start, seconds, written, inside
             )
             calls[thread].append(call)
             abouts[thread].append(about)
         elif name == _BODY:
-            bodies[thread].append(Body(start, seconds, _taken(calls[thread], event["ts"])))
+            bodies[thread].append(ProfiledBody(start, seconds, _taken(calls[thread], event["ts"])))
         elif name == _RUN:
             inside = _taken(bodies[thread], event["ts"])
-            yield Run(start, seconds, tuple(call for body in inside for call in body.calls)), abouts.pop(thread, [])
+            yield (
+                ProfiledRun(start, seconds, tuple(call for body in inside for call in body.calls)),
+                abouts.pop(thread, []),
+            )
 
 
-def _with_arena(found: Sequence[tuple[Run, Sequence[Mapping[str, str]]]]) -> list[Run]:
+def _with_arena(found: Sequence[tuple[ProfiledRun, Sequence[Mapping[str, str]]]]) -> list[ProfiledRun]:
     """The runs, with what they held in the arena at most."""
     key, change = "mem_bytes_in_use", "mem_in_use_delta"
     if not found or not all(about and all(key in node for node in about) for _, about in found):
@@ -204,7 +207,7 @@ def _taken(ended: list[_Event], since: int) -> tuple[_Event, ...]:
     return taken
 
 
-def walk(body: Body, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Call]]:
+def walk(body: ProfiledBody, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], ProfiledCall]]:
     """Every call with the names of the loops and branches around it, a loop before what is in it."""
     for call in body.calls:
         yield place, call

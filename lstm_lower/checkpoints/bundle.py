@@ -22,7 +22,7 @@ import numpy as np
 from lstm_lower import budget
 from lstm_lower.checkpoints import messages, table, values
 from lstm_lower.checkpoints.checksums import crc32c, masked, unmasked
-from lstm_lower.checkpoints.table import Handle, Region
+from lstm_lower.checkpoints.table import FileRegion, Handle
 from lstm_lower.errors import InvalidInputError, InvalidModelError, damage_told
 from lstm_lower.records.files import path_within, protect
 from lstm_lower.records.wire import DamageError, varint, varint_bytes
@@ -207,7 +207,7 @@ class _Bundle(Checkpoint):
         super().__init__(prefix)
         self._entries: dict[bytes, Any] = {}
         with _damage(prefix):
-            region = Region(_beside(prefix, ".index"))
+            region = FileRegion(_beside(prefix, ".index"))
             for _, handle in table.blocks(region):
                 for key, value in table.entries(region, handle):
                     kind = messages.BundleEntry if key else messages.BundleHeader
@@ -261,7 +261,7 @@ class _Bundle(Checkpoint):
         path = self._shard(entry.shard_id)
         if not path.is_file():
             raise DamageError(f"{path.name} is missing")
-        return Region(path).read(entry.offset, entry.size)
+        return FileRegion(path).read(entry.offset, entry.size)
 
 
 def object_graph(checkpoint: Checkpoint) -> Any:
@@ -338,7 +338,7 @@ class _Table:
     """One file of an older checkpoint."""
 
     def __init__(self, path: Path) -> None:
-        self._region = Region(path)
+        self._region = FileRegion(path)
         self._blocks: list[tuple[bytes, Handle]] = list(table.blocks(self._region))
 
     def message(self, key: bytes) -> Any:

@@ -23,7 +23,7 @@ _BLOCK = 1 << 18
 _RESTART = 16
 
 
-class Region:
+class FileRegion:
     """A file of which parts are read."""
 
     def __init__(self, path: Path) -> None:
@@ -52,13 +52,13 @@ Handle = tuple[int, int]
 def is_table(path: Path) -> bool:
     """Whether a file ends as a table does."""
     try:
-        region = Region(path)
+        region = FileRegion(path)
         return int.from_bytes(region.read(region.size - 8, 8), "little") == _MAGIC
     except (DamageError, OSError):
         return False
 
 
-def blocks(region: Region) -> Iterator[tuple[bytes, Handle]]:
+def blocks(region: FileRegion) -> Iterator[tuple[bytes, Handle]]:
     """The last key and the place of each block of entries, in order.
 
     Raises:
@@ -73,7 +73,7 @@ def blocks(region: Region) -> Iterator[tuple[bytes, Handle]]:
         yield key, _handle(value, 0)[0]
 
 
-def entries(region: Region, handle: Handle) -> Iterator[tuple[bytes, bytes]]:
+def entries(region: FileRegion, handle: Handle) -> Iterator[tuple[bytes, bytes]]:
     """Keys and values of a block.
 
     Raises:

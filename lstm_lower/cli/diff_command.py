@@ -14,7 +14,7 @@ from lstm_lower.cli.options import JsonOption, PluginOption
 from lstm_lower.cli.sources import ImportOptions, open_model
 
 if TYPE_CHECKING:
-    from lstm_lower.passes.difference import Change, Difference
+    from lstm_lower.passes.difference import Difference, NamedChange
 
 # What the command ends with, as `diff` does.
 DIFFERENT, TROUBLE = 1, 2
@@ -66,7 +66,7 @@ def _print(found: Difference) -> None:
             console.out().print(escape(f"  {line}"))
 
 
-def _print_changes(title: str, changes: list[Change]) -> None:
+def _print_changes(title: str, changes: list[NamedChange]) -> None:
     if changes:
         rows = [[change.name, _cut(change.before), _cut(change.after)] for change in changes]
         console.table(title, "A", "B", rows=rows)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import onnx_ir as ir
 import typer
 
 from lstm_lower.records.content_kinds import Kind, content_of, is_tensorflow
@@ -67,6 +66,8 @@ def _values_of(model: Path, checkpoint: Path | None) -> Path | None:
 
 def _write_onnx(trainer: Trainer, path: Path, back: Path) -> None:
     """The same model with trained weights, whether they are defaults of inputs or constants."""
+    import onnx_ir as ir
+
     from lstm_lower.records import model_files
     from lstm_lower.records import state as training_state
 

@@ -47,7 +47,7 @@ from lstm_lower.opdef import Call, TensorInfo
 # The operands that the parameters of a body are given by the node that holds it.
 
 
-class Parameters:
+class BodyParameters:
     """Knows, of every parameter of a body, the node that holds the body and the parameter's position."""
 
     def __init__(self) -> None:
@@ -163,7 +163,7 @@ class Facts:
         self._contents: dict[ir.Value, Array | None] = {}
         self._uniform: dict[ir.Value, float | None] = {}
         self._finite: dict[ir.Value, bool] = {}
-        self.parameters = Parameters()
+        self.parameters = BodyParameters()
 
     @classmethod
     def of(cls, model: ir.Model) -> Facts:

@@ -15,7 +15,7 @@ import numpy as np
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.inference import is_disputed, range_length, taken
-from lstm_lower.graph.values import Array, Dim, Entry, product
+from lstm_lower.graph.values import Array, Dim, UnknownEntry, product
 
 # Results up to this many elements are computed: sizes, axes, biases, but no weights.
 LARGEST = 1 << 12
@@ -215,7 +215,7 @@ def _reduce_prod(op: std.ReduceProd, operands: Operands) -> Array | None:
 
 def _lone(size: Dim | None, *, keepdims: bool) -> Array | None:
     """One size, of whatever kind."""
-    if size is None or isinstance(size, Entry):
+    if size is None or isinstance(size, UnknownEntry):
         return None
     entry = np.empty(1 if keepdims else (), object)
     entry[...] = size

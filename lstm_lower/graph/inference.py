@@ -14,7 +14,7 @@ import onnx_ir as ir
 from lstm_lower.dims import unknown_sizes
 from lstm_lower.dtypes import PARTS
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.values import Alternatives, Dim, Entry, Open, Partial, Shape, broadcast, product
+from lstm_lower.graph.values import Alternatives, Dim, Open, Partial, Shape, UnknownEntry, broadcast, product
 
 Type = ir.TypeProtocol | ir.DataType | None
 Inferred = list[tuple[Type, Partial | Alternatives | None]]
@@ -216,7 +216,7 @@ def reshaped(shape: Partial | None, target: tuple[Dim, ...], *, allow_zero: bool
         # An entry that is no size may be -1, and one that is may be 0 at run time, which copies a dimension: of an
         # operand without elements where the size is one of its own, of any where it is not.
         certain = shape is not None and (allow_zero or wanted in shape or axis >= len(shape))
-        dims.append(wanted if certain and not isinstance(wanted, Entry) else None)
+        dims.append(wanted if certain and not isinstance(wanted, UnknownEntry) else None)
     if target.count(-1) == 1 and shape is not None:
         dims[target.index(-1)] = _left_over(shape, [dim for dim, w in zip(dims, target, strict=True) if w != -1])
     return tuple(dims)
@@ -357,7 +357,12 @@ def _range(op: std.Range) -> Inferred:
     constants = [bound.item() for bound in bounds if bound is not None and bound.size == 1]
     count = range_length(*constants) if len(constants) == len(bounds) else None
     start, limit, delta = (op.facts.entries(value) for value in (op.start, op.limit, op.delta))
-    if count is None and (start, delta) == ((0,), (1,)) and limit is not None and not isinstance(limit[0], Entry):
+    if (
+        count is None
+        and (start, delta) == ((0,), (1,))
+        and limit is not None
+        and not isinstance(limit[0], UnknownEntry)
+    ):
         return [(op.dtype(), limit)]
     return [(op.dtype(), (count,))]
 
@@ -555,7 +560,7 @@ def _steps(op: std.Loop) -> Dim | None:
     if isinstance(count, int):
         return max(count, 0)
     # Less than nothing is nothing.
-    return None if isinstance(count, Entry) and not op.never_empty else count
+    return None if isinstance(count, UnknownEntry) and not op.never_empty else count
 
 
 @infers(std.SequenceMap)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from lstm_lower.dims import Identity, is_name
+from lstm_lower.dims import SizeIdentity, is_name
 
 # Longer vectors are data, not sizes.
 MOST_ENTRIES = 64
@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Open(Identity):
+class Open(SizeIdentity):
     """A dimension of unknown size: axis `axis` of `value`. An equal object stands wherever the size is the same."""
 
     value: ir.Value
@@ -27,7 +27,7 @@ class Open(Identity):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Entry(Identity):
+class UnknownEntry(SizeIdentity):
     """An unknown entry of an integer vector: number `index` of `value`. It need not be a size: it may be negative."""
 
     value: ir.Value
@@ -35,7 +35,7 @@ class Entry(Identity):
 
 
 # A size, the name of one, or one that is known by its identity alone.
-Dim = int | str | Identity
+Dim = int | str | SizeIdentity
 Shape = tuple[Dim, ...]
 # A shape of which some dimensions are not known at all.
 Partial = tuple["Dim | None", ...]
@@ -83,7 +83,7 @@ def open_entries(value: ir.Value, shape: Shape | None) -> Array | None:
     if shape is None or len(sizes) < len(shape) or len(shape) > 1 or not 0 <= sum(sizes) <= MOST_ENTRIES:
         return None
     entries = np.empty(sizes, object)
-    entries.reshape(-1)[:] = [Entry(value, index) for index in range(entries.size)]
+    entries.reshape(-1)[:] = [UnknownEntry(value, index) for index in range(entries.size)]
     return entries
 
 

@@ -9,7 +9,7 @@ from math import prod
 
 import numpy as np
 
-from lstm_lower.layouts import DIRECTIONS, Block, ParamsLayout, resolve_skip_input
+from lstm_lower.layouts import DIRECTIONS, ParamsBlock, ParamsLayout, resolve_skip_input
 from lstm_lower.opdef import Call, DType, OpDef, TensorInfo, attr, operand
 from lstm_lower.ops.cudnn import CudnnSequence
 
@@ -185,7 +185,7 @@ def counts_of(call: Call) -> dict[str, int]:
     return {name: both or call.attributes[f"num_params_{name}"] for name in ("weights", "biases")}
 
 
-def _lists(layout: ParamsLayout) -> dict[str, list[Block]]:
+def _lists(layout: ParamsLayout) -> dict[str, list[ParamsBlock]]:
     return {"weights": layout.canonical_weights(), "biases": layout.canonical_biases()}
 
 
@@ -198,7 +198,7 @@ def _verify_counts(call: Call, layout: ParamsLayout) -> None:
             raise call.error(f"attribute {attribute}", what, counts[name])
 
 
-def _verify_part(call: Call, name: str, info: TensorInfo, block: Block) -> None:
+def _verify_part(call: Call, name: str, info: TensorInfo, block: ParamsBlock) -> None:
     if info.shape is None or any(not isinstance(dim, int) for dim in info.shape):
         return
     found = prod(dim for dim in info.shape if isinstance(dim, int))

@@ -21,7 +21,7 @@ import onnx_ir as ir
 
 from lstm_lower import budget
 from lstm_lower.errors import InvalidModelError, LstmLowerError
-from lstm_lower.forks import Held
+from lstm_lower.forks import HeldSetting
 from lstm_lower.graph.copies import detach_names
 from lstm_lower.graph.edit import fix_initializers, name_outputs_of_calls
 from lstm_lower.graph.subgraphs import all_graphs, all_nodes
@@ -180,7 +180,7 @@ def _silence() -> Callable[[], None]:
 
 
 # onnx_ir logs values of unknown dtype, which inference will find, and undefined ones, which our verifier names.
-_quiet = Held(_silence)
+_quiet = HeldSetting(_silence)
 
 
 def load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:

@@ -16,7 +16,7 @@ from lstm_lower.graph.form import node_label
 from lstm_lower.graph.names import Names
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.driver import run_passes
-from lstm_lower.passes.history import History
+from lstm_lower.passes.history import PassHistory
 from lstm_lower.passes.lower import lowering_passes
 from lstm_lower.passes.opset.conversion import ConvertOpsetPass
 from lstm_lower.passes.pipeline import optimizing_passes
@@ -73,7 +73,7 @@ class Analysis:
     lowered: ir.Model
     before: Summary
     after: Summary
-    history: History
+    history: PassHistory
     trace: Trace
     seconds: float
     check: Report | None
@@ -97,7 +97,7 @@ def analyse(
     """
     if only_optimize and opset is not None:
         raise InvalidInputError(f"optimising requires no opset, which it keeps, got {opset}")
-    history = History()
+    history = PassHistory()
     trace = Trace(watch=history.record)
     steps = optimizing_passes(schedule, trace=trace) if only_optimize else lowering_passes(opset, schedule, trace=trace)
     # From here on functions are inlined, and names are unique. Types that the file does not declare are shown, too.

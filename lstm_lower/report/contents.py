@@ -17,7 +17,7 @@ from lstm_lower import opdef
 from lstm_lower.graph.dump import type_text
 from lstm_lower.graph.values import declared_shape
 from lstm_lower.passes.base import Pass
-from lstm_lower.passes.history import GraphState, NodeState, Step
+from lstm_lower.passes.history import GraphState, NodeState, PassStep
 from lstm_lower.passes.rules.registry import RULES
 from lstm_lower.records import certificate
 from lstm_lower.records import state as training_state
@@ -250,7 +250,7 @@ class Origins:
     part_of: dict[int, int]
 
 
-def origins(first: Step) -> Origins:
+def origins(first: PassStep) -> Origins:
     """Divides the source: each node that is lowered and each loop is a part, with what is in it.
 
     Where these are more than there are hues, those of one operator are a part; the rarest ones are left out.
@@ -321,7 +321,7 @@ def contents(analysis: Analysis, name: str, lowered_file: str) -> dict[str, Any]
     }
 
 
-def _step(step: Step) -> dict[str, Any]:
+def _step(step: PassStep) -> dict[str, Any]:
     return {
         "pass": step.pass_name,
         "round": step.round,

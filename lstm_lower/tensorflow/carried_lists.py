@@ -15,12 +15,12 @@ import onnx_ir as ir
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import END, Builder, Expr
-from lstm_lower.graph.values import Entry, Open, filled
+from lstm_lower.graph.values import Open, UnknownEntry, filled
 from lstm_lower.passes.formulas.rows import tail_of
 from lstm_lower.passes.loops.views.linear_code import fits, written
 from lstm_lower.passes.loops.views.scalar_evolution import Recurrence, ScalarEvolution
 from lstm_lower.passes.loops.views.step_values import StepValues
-from lstm_lower.passes.loops.views.variation import Variation
+from lstm_lower.passes.loops.views.variation import BodyVariation
 from lstm_lower.tensorflow.packed_lists import Compound, Packed, packed, settled
 from lstm_lower.tensorflow.regions import Op
 from lstm_lower.tensorflow.tensor_list import (
@@ -198,7 +198,7 @@ class CarriedLists:
     op: Op
     scope: Scope
     evolution: ScalarEvolution
-    variation: Variation
+    variation: BodyVariation
     counted: Expr | None = None
     steps: StepValues | None = None
     trips: Expr | None = None
@@ -315,7 +315,8 @@ class CarriedLists:
             return None
         depth = self.scope.builder.depth
         return tuple(
-            None if isinstance(dim, Open | Entry) and self.t.depth_of(dim.value) >= depth else dim for dim in shape
+            None if isinstance(dim, Open | UnknownEntry) and self.t.depth_of(dim.value) >= depth else dim
+            for dim in shape
         )
 
     def _recurrence(self, expr: Expr) -> Recurrence | None:

@@ -11,11 +11,11 @@ from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr
 from lstm_lower.graph.facts import Facts
-from lstm_lower.passes.loops.views.linear import Counting, Linear, is_size, least
+from lstm_lower.passes.loops.views.linear import Counting, LinearForm, is_size, least
 from lstm_lower.passes.loops.views.loop import behind_identity
 from lstm_lower.passes.loops.views.scalar_evolution import Recurrence, ScalarEvolution
 from lstm_lower.passes.loops.views.step_values import StepValues
-from lstm_lower.passes.loops.views.variation import Variation
+from lstm_lower.passes.loops.views.variation import BodyVariation
 from lstm_lower.passes.loops.views.while_loop import WhileLoop
 from lstm_lower.tensorflow.carried_lists import CarriedLists, NeedsTensorError, Parameter, added
 from lstm_lower.tensorflow.packed_lists import WAY_ON
@@ -292,10 +292,10 @@ class _Attempt:
         start, state, update = (_tensor(values[key]) for values in (self.before, self.parameters, self.results))
         return start, state, update.cast(state.dtype)
 
-    def _variation(self) -> Variation:
+    def _variation(self) -> BodyVariation:
         t, depth = self.t, self.builder.depth
         tensors = {key: _tensor(value) for key, value in self.parameters.items() if not isinstance(value, Parameter)}
-        return Variation(
+        return BodyVariation(
             t.space.facts,
             lambda value: t.depth_of(value) < depth,
             {tensor.value: _tensor(self.results[key]).value for key, tensor in tensors.items()},
@@ -350,7 +350,7 @@ def starts_surely(condition: ir.Value, facts: Facts) -> bool:
     return bound is not None and bound > 0
 
 
-def _at_least(form: Linear, counting: Counting) -> int | None:
+def _at_least(form: LinearForm, counting: Counting) -> int | None:
     """What a sum of scalars is at least, where sizes are 1 at least."""
     bounds = {term: 1 if is_size(term) else _least_number(counting.sources[term], counting) for term in form.terms}
     return least(form, {term: bound for term, bound in bounds.items() if bound is not None})
@@ -369,7 +369,7 @@ def _least_number(value: ir.Value, counting: Counting) -> int | None:
     counter = _counter(value, counting.facts)
     if counter is None or counter.step <= 0 or not isinstance(maker, std.Loop) or not maker.never_empty:
         return None
-    return _at_least(counter.at(Linear(1)), counting)
+    return _at_least(counter.at(LinearForm(1)), counting)
 
 
 def _counter(value: ir.Value, facts: Facts) -> Recurrence | None:

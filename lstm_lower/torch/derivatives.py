@@ -25,7 +25,7 @@ from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.gradient_preparation import preparing_passes
 from lstm_lower.passes.gradients.activity import Activity
 from lstm_lower.passes.gradients.ragged_scans import ragged_scans_to_loops
-from lstm_lower.passes.gradients.reverse import Reverse
+from lstm_lower.passes.gradients.reverse import ReverseMode
 from lstm_lower.replacement import replaced
 from lstm_lower.torch.aten.registry import Call, translates
 from lstm_lower.torch.aten.tracing import operator
@@ -273,7 +273,7 @@ class InnerGradientsPass(Pass):
         # What became formulas has other results.
         results, seeds, operands = _operands(node)
         b = Builder.before(node, space)
-        reverse = Reverse(b, active.active)
+        reverse = ReverseMode(b, active.active)
         for result, seed in zip(results, seeds, strict=True):
             if result in active.active:
                 reverse.add(result, b.wrap(seed))

@@ -75,7 +75,7 @@ class Direction:
         return _FUNCTIONS[function.name](x if self.clip is None else clip(x, self.clip), function)
 
 
-class Cell(abc.ABC):
+class RecurrentCell(abc.ABC):
     """One step of one direction.
 
     Attributes:
@@ -94,7 +94,7 @@ class Cell(abc.ABC):
         """New states from the input side of the gates and the previous states, h first."""
 
 
-class LSTM(Cell):
+class LSTM(RecurrentCell):
     """Gates i, o, f, c."""
 
     def __init__(self, direction: Direction, *, input_forget: bool) -> None:
@@ -112,7 +112,7 @@ class LSTM(Cell):
         return [o * d.activation(2, c), c]
 
 
-class GRU(Cell):
+class GRU(RecurrentCell):
     """Gates z, r, h; z and r stay side by side."""
 
     def step(self, gx: Expr, states: Sequence[Expr]) -> list[Expr]:
@@ -123,7 +123,7 @@ class GRU(Cell):
         return _mixed(z, self.d.activation(1, x_n + (r * h) @ r_n.mT), h)
 
 
-class LinearBeforeResetGRU(Cell):
+class LinearBeforeResetGRU(RecurrentCell):
     """The GRU that resets after the product."""
 
     def input_side(self, x: Expr) -> Expr:
@@ -139,7 +139,7 @@ class LinearBeforeResetGRU(Cell):
         return _mixed(z, self.d.activation(1, x_n + r * h_n), h)
 
 
-class RNN(Cell):
+class RNN(RecurrentCell):
     """One gate, whose activation is h."""
 
     def step(self, gx: Expr, states: Sequence[Expr]) -> list[Expr]:
@@ -168,7 +168,7 @@ def rnn(view: std.RNN, b: Builder) -> list[Expr]:
 def _layer(
     view: std.Recurrent,
     b: Builder,
-    cell_of: Callable[[Direction], Cell],
+    cell_of: Callable[[Direction], RecurrentCell],
     peepholes: ir.Value | None = None,
     initial_c: ir.Value | None = None,
 ) -> list[Expr]:
@@ -262,7 +262,7 @@ class _Sequences:
         running = running_steps(lengths, x.size(0))
         return cls(b.where(running, x, 0), lengths.cast(ir.DataType.INT64), running)
 
-    def run(self, cell: Cell, initial: list[Expr], *, backwards: bool) -> list[Expr]:
+    def run(self, cell: RecurrentCell, initial: list[Expr], *, backwards: bool) -> list[Expr]:
         """One direction: y `[T, B, H]` and the final states `[B, H]`."""
         b, lengths, running = self.x.builder, self.lengths, self.running
         # A sequence that ends early is turned round by itself.

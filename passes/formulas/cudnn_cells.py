@@ -64,14 +64,14 @@ def filled_with(value: ir.Value | None, facts: Facts) -> Dim | None:
 X = TypeVar("X")
 
 
-class State(NamedTuple):
+class CellState(NamedTuple):
     """States, or their gradients: h `[., N]` (on the inner side of a projection), and c `[., N]` of an LSTM."""
 
     h: Expr
     c: Expr | None
 
 
-class Step(NamedTuple):
+class CellStep(NamedTuple):
     """Values of the forward step for its gradient: activations and states; `None` where the cell reads none."""
 
     acts: Sequence[Expr]
@@ -80,7 +80,7 @@ class Step(NamedTuple):
     c: Expr | None
 
 
-class StepGrad(NamedTuple):
+class CellStepGrad(NamedTuple):
     """Gradients of a step.
 
     Attributes:
@@ -96,7 +96,7 @@ class StepGrad(NamedTuple):
     c: Expr | None
 
 
-class Cell(Protocol):
+class CudnnCell(Protocol):
     """The computation of a mode.
 
     Attributes:
@@ -114,13 +114,13 @@ class Cell(Protocol):
     def activations(self, gx: Expr, gh: Expr) -> list[Expr]:
         """The gates' activations."""
 
-    def advance(self, acts: Sequence[Expr], state: State) -> State:
+    def advance(self, acts: Sequence[Expr], state: CellState) -> CellState:
         """The new states."""
 
     def closed(self, acts: Sequence[Expr], run: Expr) -> list[Expr]:
         """Activations that keep the state where `run` is false."""
 
-    def gradient(self, step: Step, grad: State) -> StepGrad:
+    def gradient(self, step: CellStep, grad: CellState) -> CellStepGrad:
         """Derivative of a step from the gradients of its new states."""
 
 
@@ -143,17 +143,17 @@ class LSTM:
         i, f, g, o = (gx + gh).split(4, axis=-1)
         return [sigmoid(i), sigmoid(f), tanh(g), sigmoid(o)]
 
-    def advance(self, acts: Sequence[Expr], state: State) -> State:
+    def advance(self, acts: Sequence[Expr], state: CellState) -> CellState:
         i, f, g, o = acts
         c = f * given(state.c) + i * g
-        return State(o * tanh(c), c)
+        return CellState(o * tanh(c), c)
 
     def closed(self, acts: Sequence[Expr], run: Expr) -> list[Expr]:
         """Nothing in, nothing forgotten, nothing out."""
         i, f, g, o = acts
         return [_where(run, i, 0), _where(run, f, 1), g, _where(run, o, 0)]
 
-    def gradient(self, step: Step, grad: State) -> StepGrad:
+    def gradient(self, step: CellStep, grad: CellState) -> CellStepGrad:
         i, f, g, o = step.acts
         co, dh = tanh(given(step.c)), grad.h
         do = o * (1 - o) * co * dh
@@ -162,7 +162,7 @@ class LSTM:
         df = f * (1 - f) * given(step.c_prev) * dc
         dg = i * (1 - g) * (1 + g) * dc
         gates = concat([di, df, dg, do], -1)
-        return StepGrad(gates, None, None, f * dc)
+        return CellStepGrad(gates, None, None, f * dc)
 
 
 class GRU:
@@ -177,24 +177,24 @@ class GRU:
         r, _ = ru.split(2, axis=-1)
         return [ru, tanh(x_n + r * h_n), h_n]
 
-    def advance(self, acts: Sequence[Expr], state: State) -> State:
+    def advance(self, acts: Sequence[Expr], state: CellState) -> CellState:
         ru, n, _ = acts
         _, u = ru.split(2, axis=-1)
-        return State(n + u * (state.h - n), None)
+        return CellState(n + u * (state.h - n), None)
 
     def closed(self, acts: Sequence[Expr], run: Expr) -> list[Expr]:
         """With u = 1 h stays; of r nothing depends then."""
         ru, n, h_n = acts
         return [_where(run, ru, 1), n, h_n]
 
-    def gradient(self, step: Step, grad: State) -> StepGrad:
+    def gradient(self, step: CellStep, grad: CellState) -> CellStepGrad:
         ru, n, h_n = step.acts
         r, u = ru.split(2, axis=-1)
         dh = grad.h
         dn = (1 - u) * (1 - n) * (1 + n) * dh
         du = (given(step.h_prev) - n) * u * (1 - u) * dh
         dr = h_n * r * (1 - r) * dn
-        return StepGrad(concat([dr, du, r * dn], -1), dn, u * dh, None)
+        return CellStepGrad(concat([dr, du, r * dn], -1), dn, u * dh, None)
 
 
 def gates_and_last(side: Expr, count: int, axis: int = -1) -> list[Expr]:
@@ -224,20 +224,20 @@ class Simple:
         power = (pre.abs() * -2).exp()
         return [tanh(pre), 4 * power / ((1 + power) * (1 + power))]
 
-    def advance(self, acts: Sequence[Expr], state: State) -> State:  # noqa: ARG002 (h is not carried over)
-        return State(acts[0], None)
+    def advance(self, acts: Sequence[Expr], state: CellState) -> CellState:  # noqa: ARG002 (h is not carried over)
+        return CellState(acts[0], None)
 
     def closed(self, acts: Sequence[Expr], run: Expr) -> list[Expr]:
         """Where the derivative is 0."""
         return [*acts[:-1], _where(run, acts[-1], 0)]
 
-    def gradient(self, step: Step, grad: State) -> StepGrad:
+    def gradient(self, step: CellStep, grad: CellState) -> CellStepGrad:
         last = step.acts[-1]
         slope = (last > 0).cast(last.dtype) if self.relu else last
-        return StepGrad(slope * grad.h, None, None, None)
+        return CellStepGrad(slope * grad.h, None, None, None)
 
 
-def cell_of(mode: str) -> Cell:
+def cell_of(mode: str) -> CudnnCell:
     """The cell of an rnn_mode."""
     if mode == "lstm":
         return LSTM()

@@ -13,7 +13,7 @@ from lstm_lower.graph.builder import Builder, Workspace, replace
 from lstm_lower.graph.edit import captures, detach
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
 from lstm_lower.passes.gradients.saving import is_cheap, variation
-from lstm_lower.passes.loops.views.variation import Variation
+from lstm_lower.passes.loops.views.variation import BodyVariation
 
 
 def ragged_scans_to_loops(model: ir.Model, space: Workspace, active: Container[ir.Node]) -> bool:
@@ -53,7 +53,7 @@ def _look(node: ir.Node, around: ir.Graph, space: Workspace, active: Container[i
     return varies
 
 
-def _saves(node: ir.Node, seen: Variation, space: Workspace) -> bool:
+def _saves(node: ir.Node, seen: BodyVariation, space: Workspace) -> bool:
     """Whether what a node of a body makes may have to be saved and differs in shape from step to step."""
     loop = std.Loop.of(node, space.facts)
     if loop is not None and not (loop.is_counted and loop.trips is not None and seen.steady(loop.trips)):

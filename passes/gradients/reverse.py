@@ -17,7 +17,7 @@ from lstm_lower.passes.gradients.registry import Cotangents, has_rule, is_flat, 
 from lstm_lower.passes.rewriting import values_of
 
 
-class Reverse:
+class ReverseMode:
     """The gradients of one graph's values.
 
     Attributes:
@@ -108,7 +108,7 @@ def pullback(b: Builder, results: Sequence[Expr], operands: Sequence[Expr], dys:
         b.emitted += inner.emitted
         waiting += reversed(inner.emitted)
     values = [operand.value for operand in operands]
-    reverse = Reverse(b, Activity(nodes, b.facts, values, found).active)
+    reverse = ReverseMode(b, Activity(nodes, b.facts, values, found).active)
     for value, dy in zip(found, dys, strict=True):
         reverse.add(value, dy)
     reverse.run(nodes)

@@ -18,10 +18,10 @@ from lstm_lower.graph.copies import Copier
 from lstm_lower.graph.edit import detach, remove_unread, set_operands
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import all_nodes
-from lstm_lower.graph.values import Dim, Entry, Open, Shape
+from lstm_lower.graph.values import Dim, Open, Shape, UnknownEntry
 from lstm_lower.passes.loops.views.carried_shapes import staying_known, values_of
 from lstm_lower.passes.loops.views.step_values import StepValues
-from lstm_lower.passes.loops.views.variation import Variation
+from lstm_lower.passes.loops.views.variation import BodyVariation
 from lstm_lower.passes.loops.views.while_loop import WhileLoop
 
 CHEAP = (
@@ -128,7 +128,7 @@ def _redirect(readers: list[tuple[ir.Node, int]], new: ir.Value) -> None:
         set_operands(node, {index: new})
 
 
-def variation(op: std.Scan | std.Loop, facts: Facts, around: ir.Graph) -> Variation:
+def variation(op: std.Scan | std.Loop, facts: Facts, around: ir.Graph) -> BodyVariation:
     """What has another shape from step to step, in a loop's body.
 
     Args:
@@ -154,7 +154,7 @@ def variation(op: std.Scan | std.Loop, facts: Facts, around: ir.Graph) -> Variat
         # What is saved adds to the body.
         return value not in inside and (node is None or node.graph is not body)
 
-    found = Variation(facts, outside, updates, kept, names=names, changing=changing)
+    found = BodyVariation(facts, outside, updates, kept, names=names, changing=changing)
     found.enter(*all_nodes(body))
     return found
 
@@ -171,7 +171,7 @@ def _differ(a: Shape | None, b: Shape | None, inside: set[ir.Value], names: set[
 
 
 def _value_of(dim: Dim) -> ir.Value | None:
-    return dim.value if isinstance(dim, Open | Entry) else None
+    return dim.value if isinstance(dim, Open | UnknownEntry) else None
 
 
 @dataclasses.dataclass
@@ -208,7 +208,7 @@ class ForwardSteps(StepValues):
     """The values of a forward loop's steps, saved for the backward one."""
 
     @functools.cached_property
-    def _variation(self) -> Variation:
+    def _variation(self) -> BodyVariation:
         view = self.b.facts.view(self.loop.node)
         assert isinstance(view, std.Scan | std.Loop)
         return variation(view, self.b.facts, self.b.root.graph)

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, replace
-from lstm_lower.graph.values import Entry
+from lstm_lower.graph.values import UnknownEntry
 from lstm_lower.passes.loops.views.hoisting import hoist_sizes
 from lstm_lower.passes.loops.views.linear_code import scalar
 from lstm_lower.passes.loops.views.loop import Loop, State
@@ -56,7 +56,7 @@ def _steps(loop: WhileLoop) -> ir.Value:
     e, entries = loop.before("steps"), loop.facts.entries(loop.trips)
     steps = scalar(e, loop.trips)
     (count,) = entries if entries is not None and len(entries) == 1 else (None,)
-    never_less = not isinstance(count, Entry | int | None) or (isinstance(count, int) and count >= 0)
+    never_less = not isinstance(count, UnknownEntry | int | None) or (isinstance(count, int) and count >= 0)
     # Less than nothing is nothing.
     return steps if never_less or loop.view.never_empty else e.op(std.Max, steps, e.constant(0))
 

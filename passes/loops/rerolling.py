@@ -36,14 +36,14 @@ from lstm_lower.passes.base import Pass
 from lstm_lower.passes.loops.views.rows import (
     Carried,
     Code,
-    Constant,
     Element,
     Fixed,
-    Numbers,
     Role,
-    Rows,
     Same,
+    SameConstant,
     Stacked,
+    StepNumbers,
+    StepRows,
     element_of,
 )
 from lstm_lower.passes.tidy import unread_weights
@@ -93,7 +93,7 @@ class LoopRerolling(Pass):
         space = self.context.space
         code = Code(graph, self.weights, self.tied(graph))
         for seeds in _candidates(code, maps=maps):
-            both = [Rows(code, space.facts, seeds, begin=begin) for begin in (True, False)]
+            both = [StepRows(code, space.facts, seeds, begin=begin) for begin in (True, False)]
             loops = [_Rolling(graph, rows, space) for rows in both if rows.is_loop or (maps and rows.is_map)]
             fit = [rolling for rolling in loops if rolling.is_typed and rolling.pays]
             if fit:
@@ -234,14 +234,14 @@ class _Rolling:
         outputs: row and output of the values that are read behind the loop.
     """
 
-    def __init__(self, graph: ir.Graph, rows: Rows, space: Workspace) -> None:
+    def __init__(self, graph: ir.Graph, rows: StepRows, space: Workspace) -> None:
         self.rows = rows
         self.builder = Builder(space, graph, scope="rolled")
         self.position = {node: index for index, node in enumerate(graph)}
         self.order = sorted(rows.rows, key=lambda row: self.position[rows.rows[row][0]])
         roles = dict.fromkeys(role for row in self.order for role in rows.roles[row])
         self.states = [role for role in roles if isinstance(role, Carried)]
-        self.sequences = [role for role in roles if isinstance(role, Element | Stacked | Numbers)]
+        self.sequences = [role for role in roles if isinstance(role, Element | Stacked | StepNumbers)]
         self.reverse = {role.stride for role in self.sequences if isinstance(role, Element)} == {-1}
         self.outputs = [
             (row, output)
@@ -271,7 +271,7 @@ class _Rolling:
         return any(
             value is not None and (dtype := self.builder.facts.dtype(value)) is not None and dtype.is_integer()
             for role, value in operands
-            if not isinstance(role, Fixed | Constant)
+            if not isinstance(role, Fixed | SameConstant)
         )
 
     @property
@@ -305,7 +305,7 @@ class _Rolling:
     def _sequence(self, role: Role) -> Expr:
         """What the loop walks along, the first axis that of time."""
         b, count = self.builder, self.rows.count
-        if isinstance(role, Numbers):
+        if isinstance(role, StepNumbers):
             return b.constant(role.array[::-1] if self.reverse else role.array, role.dtype)
         if isinstance(role, Stacked):
             return b.concat(self._stacked(role.values[::-1] if self.reverse else role.values), 0)
@@ -349,7 +349,7 @@ class _Rolling:
         def operand(role: Role) -> ir.Value | None:
             if isinstance(role, Fixed):
                 return role.value
-            if isinstance(role, Constant):
+            if isinstance(role, SameConstant):
                 return inner.constant(role.array, role.dtype).value
             return (made[role.row][role.output] if isinstance(role, Same) else given[role]).value
 

@@ -18,14 +18,14 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, replace
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
 from lstm_lower.passes.loops.views.loop_pass import LoopPass, OnGraphs
-from lstm_lower.passes.patterns import Variable, applied, match
+from lstm_lower.passes.patterns import AnyValue, applied, match
 
 # What an error of an operand comes out of no larger, but for a factor.
 _MOVING = std.Moving | std.Identity | std.Concat
 _SCALING = std.Mul | std.MatMul | std.Gemm | std.Add | std.Sub | std.ReduceSum | std.ReduceMean | std.Shape
 
 
-_X = Variable("x")
+_X = AnyValue("x")
 _EXP, _RECIPROCAL = applied(std.Exp), applied(std.Reciprocal)
 _LOGISTIC = (_RECIPROCAL(1 + _EXP(-_X)), 1 / (1 + _EXP(-_X)))
 

@@ -17,7 +17,7 @@ from lstm_lower.graph.values import Array, Dim, broadcast
 from lstm_lower.passes.decompositions.arrays import total
 from lstm_lower.passes.loops.loop_reversal import turned_round
 from lstm_lower.passes.loops.views.pads import is_padded, joined_pads
-from lstm_lower.passes.patterns import Pattern, Side, Variable, applied
+from lstm_lower.passes.patterns import AnyValue, Pattern, Side, applied
 from lstm_lower.passes.rewriting import simplifies
 
 
@@ -29,7 +29,7 @@ def fits(value: ir.Value | None, op: std.Standard) -> ir.Value | None:
 _INTEGERS = frozenset({ir.DataType.INT32, ir.DataType.INT64})
 
 
-X, Z = Variable("x"), Variable("z")
+X, Z = AnyValue("x"), AnyValue("z")
 _negated, _smaller, _larger = applied(std.Neg), applied(std.Min), applied(std.Max)
 
 

@@ -20,7 +20,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.views.hoisting import hoist_sizes
-from lstm_lower.passes.loops.views.linear import Counting, Linear
+from lstm_lower.passes.loops.views.linear import Counting, LinearForm
 from lstm_lower.passes.loops.views.linear_code import fits, scalar, steps_below, written
 from lstm_lower.passes.loops.views.loop import Loop, behind_identity
 from lstm_lower.passes.loops.views.loop_pass import LoopPass
@@ -40,7 +40,7 @@ class Way:
         stride: how much a step goes, above 0.
     """
 
-    distance: Linear
+    distance: LinearForm
     stride: int
 
 
@@ -94,10 +94,10 @@ class _Count:
             assert loop.start is not None
             total = self._least(ways, at_least=1)
             return e.op(std.Where, e.op(std.Reshape, loop.start, e.ints()), total, e.constant(0))
-        tested = not loop.view.starts or all(_holds(Linear(0) - way.distance) for way in ways)
+        tested = not loop.view.starts or all(_holds(LinearForm(0) - way.distance) for way in ways)
         return self._least(ways, at_least=0 if tested else 1)
 
-    def _way(self, test: Linear) -> Way | None:
+    def _way(self, test: LinearForm) -> Way | None:
         """How long a test of the body holds, which is negative where it does; `None` for ever.
 
         The body tells of the step behind it: at the first step it would have told one step earlier.
@@ -111,7 +111,7 @@ class _Count:
             return None
         if stride <= 0:
             raise Uncountable("the condition compares what does not go towards its limit")
-        return Way(Linear(stride) - value, stride)
+        return Way(LinearForm(stride) - value, stride)
 
     def _tested_first(self, ways: list[Way]) -> bool:
         """Whether the condition of the first step is that of the others, one step earlier."""
@@ -119,7 +119,7 @@ class _Count:
             tests = _tests(self.loop.start, self.counting, None)
         except Uncountable:
             return False
-        expected = [Linear(0) - way.distance for way in ways]
+        expected = [LinearForm(0) - way.distance for way in ways]
         return all(_holds(test) or test in expected for test in tests) and all(
             _holds(test) or test in tests for test in expected
         )
@@ -162,18 +162,18 @@ def _shortest(ways: list[Way]) -> list[Way]:
     return kept
 
 
-def _holds(test: Linear) -> bool:
+def _holds(test: LinearForm) -> bool:
     """Whether a sum is known to be negative."""
     return test.known is not None and test.known < 0
 
 
-def _tests(condition: ir.Value | None, counting: Counting, going: ir.Value | None) -> list[Linear]:
+def _tests(condition: ir.Value | None, counting: Counting, going: ir.Value | None) -> list[LinearForm]:
     """The comparisons that all have to hold, each as a sum that is negative where it does.
 
     Raises:
         Uncountable: the condition is something else.
     """
-    found: list[Linear] = []
+    found: list[LinearForm] = []
     pending = [condition]
     while pending:
         value = pending.pop()

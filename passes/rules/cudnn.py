@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import END, Builder, Expr, concat
-from lstm_lower.layouts import Block, ParamsLayout, PseudoLayer
+from lstm_lower.layouts import ParamsBlock, ParamsLayout, PseudoLayer
 from lstm_lower.ops.cudnn import (
     CudnnRNN,
     CudnnRNNBackprop,
@@ -23,7 +23,15 @@ from lstm_lower.ops.cudnn import (
     CudnnRNNV3,
     layout_of,
 )
-from lstm_lower.passes.formulas.cudnn_cells import Cell, State, Step, all_full, cell_of, given, running_steps
+from lstm_lower.passes.formulas.cudnn_cells import (
+    CellState,
+    CellStep,
+    CudnnCell,
+    all_full,
+    cell_of,
+    given,
+    running_steps,
+)
 from lstm_lower.passes.rules.registry import Node, lowers
 from lstm_lower.passes.rules.standard_rnn import DirectionWeights, clamped_lengths, standard_layer
 
@@ -66,7 +74,7 @@ def read_masks(reserve_space: Expr, layout: ParamsLayout, x: Expr) -> list[Expr]
 
 
 @dataclasses.dataclass(frozen=True)
-class Weights:
+class LayerWeights:
     """Matrices and biases of one pseudo-layer, gates stacked along the rows.
 
     Attributes:
@@ -84,20 +92,20 @@ class Weights:
     bR: Expr
 
 
-def weights_of(params: Expr, row: PseudoLayer) -> Weights:
+def weights_of(params: Expr, row: PseudoLayer) -> LayerWeights:
     """Cuts one pseudo-layer's weights out of the buffer."""
 
-    def cut(block: Block) -> Expr:
+    def cut(block: ParamsBlock) -> Expr:
         return params.slice(block.offset, block.end, axis=0).reshape(*block.shape)
 
     # Under skip_input the first layer's block of input matrices has no columns.
     skips = row.layer == 0 and row.W.shape[1] == 0
     projection = None if row.P is None else cut(row.P)
-    return Weights(None if skips else cut(row.W), cut(row.R), projection, cut(row.bW), cut(row.bR))
+    return LayerWeights(None if skips else cut(row.W), cut(row.R), projection, cut(row.bW), cut(row.bR))
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class LayerRun:
     """One pass over a batch of sequences by one pseudo-layer.
 
     Attributes:
@@ -111,8 +119,8 @@ class Run:
         reverse: whether it walks from the last step to the first.
     """
 
-    cell: Cell
-    weights: Weights
+    cell: CudnnCell
+    weights: LayerWeights
     x: Expr
     h0: Expr
     c0: Expr | None
@@ -173,7 +181,7 @@ class Forward:
     acts: list[Expr]
 
 
-def forward(run: Run) -> Forward:
+def forward(run: LayerRun) -> Forward:
     """The recurrence: a Scan of steps."""
     b, cell, has_cell = run.builder, run.cell, run.cell.has_cell
     projection = run.weights.P
@@ -181,7 +189,7 @@ def forward(run: Run) -> Forward:
     def body(states: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
         gx, *running = inputs
         acts = cell.activations(gx, run.recurrent_side(states[0]))
-        h, c = cell.advance(acts, State(states[0], states[1] if has_cell else None))
+        h, c = cell.advance(acts, CellState(states[0], states[1] if has_cell else None))
         new = [h if projection is None else h @ projection.mT, *([] if c is None else [c])]
         if running:
             new = [b.where(running[0], state, old) for state, old in zip(new, states, strict=True)]
@@ -203,7 +211,7 @@ def forward(run: Run) -> Forward:
     )
 
 
-def recompute(run: Run, y: Expr) -> Forward:
+def recompute(run: LayerRun, y: Expr) -> Forward:
     """The forward pass where its output is at hand: h before each step is known, so all gates are one product.
 
     Only the elementwise recurrence of c is left; final states are not computed.
@@ -218,7 +226,7 @@ def recompute(run: Run, y: Expr) -> Forward:
     closed = acts if run.running is None else cell.closed(acts, run.running)
 
     def body(states: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
-        c = given(cell.advance(inputs, State(run.h0, states[0])).c)
+        c = given(cell.advance(inputs, CellState(run.h0, states[0])).c)
         return [c], [c]
 
     (c,), (c_steps,) = b.scan(body, states=[run.c0], inputs=closed, reverse=run.reverse)
@@ -236,7 +244,7 @@ class Backward:
     biases: list[Expr]
 
 
-def backward(run: Run, saved: Forward, dy: Expr, dh: Expr, dc: Expr | None) -> Backward:
+def backward(run: LayerRun, saved: Forward, dy: Expr, dh: Expr, dc: Expr | None) -> Backward:
     """Reverse mode: a Scan of step gradients against the direction of the pass; weight gradients as one product each.
 
     Args:
@@ -262,7 +270,7 @@ def backward(run: Run, saved: Forward, dy: Expr, dh: Expr, dc: Expr | None) -> B
         h_prev = rest.pop(0) if cell.reads_h else None
         c_prev, c = (rest.pop(0), rest.pop(0)) if cell.has_cell else (None, None)
         dh = dh + dy
-        d = cell.gradient(Step(acts, h_prev, c_prev, c), State(dh if w.P is None else dh @ w.P, dc))
+        d = cell.gradient(CellStep(acts, h_prev, c_prev, c), CellState(dh if w.P is None else dh @ w.P, dc))
         new_dh = d.gates @ w.R
         if d.h is not None:
             new_dh = new_dh + d.h
@@ -279,7 +287,7 @@ def backward(run: Run, saved: Forward, dy: Expr, dh: Expr, dc: Expr | None) -> B
     matrices = [] if w.W is None else [_product_over_steps(d_gx, run.x, w.W)]
     matrices.append(_product_over_steps(d_gh, saved.h_prev, w.R))
     if w.P is not None and saved.c_steps is not None:
-        unprojected = cell.advance(acts, State(saved.h_prev, saved.c_prev)).h
+        unprojected = cell.advance(acts, CellState(saved.h_prev, saved.c_prev)).h
         matrices.append(_product_over_steps(outputs[-1], unprojected, w.P))
     biases = [d_gx.sum((0, 1)), d_gh.sum((0, 1))]
     if w.W is None:
@@ -343,7 +351,7 @@ class Network:
         rows = stacked.split(count, axis=0) if count > 1 else [stacked]
         return [row.squeeze(0) for row in rows]
 
-    def forward(self, masks: list[Expr], output: Expr | None = None) -> tuple[list[Run], list[Forward], Expr]:
+    def forward(self, masks: list[Expr], output: Expr | None = None) -> tuple[list[LayerRun], list[Forward], Expr]:
         """Runs all layers; with `output` `[T, B, D*H]` at hand, the top one without its recurrence.
 
         Returns:
@@ -362,7 +370,7 @@ class Network:
             for direction, half in enumerate(halves):
                 p = layer * layout.directions + direction
                 weights = weights_of(self.n.params, layout.table[p])
-                run = Run(
+                run = LayerRun(
                     cell_of(layout.rnn_mode), weights, x, h0[p], c0[p], self.running, len(layout.gates), direction == 1
                 )
                 results.append(forward(run) if half is None else recompute(run, half))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lstm_lower.graph.builder import Builder, Expr, concat
-from lstm_lower.layouts import Block, ParamsLayout
+from lstm_lower.layouts import ParamsBlock, ParamsLayout
 from lstm_lower.ops.cudnn_params import (
     CudnnRNNCanonicalToParams,
     CudnnRNNCanonicalToParamsV2,
@@ -51,7 +51,7 @@ def canonical_to_params(n: Node, _: Builder) -> Expr:
     """All parts end to end."""
     layout = known_layout(n)
 
-    def flat(parts: list[Expr], blocks: list[Block]) -> list[Expr]:
+    def flat(parts: list[Expr], blocks: list[ParamsBlock]) -> list[Expr]:
         return [part.reshape(-1) for part, block in zip(parts, blocks, strict=True) if block.size]
 
     weights = flat(n.variadic("weights"), layout.canonical_weights())

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from lstm_lower.dims import Dim, agree, starts
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, concat
-from lstm_lower.graph.values import Entry
+from lstm_lower.graph.values import UnknownEntry
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import RawOp, check_count, count_axis, number, numbers, shape_of
 from lstm_lower.passes.formulas.indices import from_front, within
@@ -144,7 +144,7 @@ def split_v(n: Node, b: Builder) -> list[Expr]:
     given = wide(n.size_splits)
     sizes = entries(given)
     known = given.entries or ()
-    if sizes is None or any(isinstance(size, Entry) for size in known):
+    if sizes is None or any(isinstance(size, UnknownEntry) for size in known):
         whole = x.size(axis)
         rest = whole - given.maximum(0).sum(0, keepdims=True)
         vector = b.where(given < 0, rest, given)

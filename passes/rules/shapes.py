@@ -10,7 +10,7 @@ import math
 from lstm_lower.dims import agree
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, concat
-from lstm_lower.graph.values import Dim, Entry
+from lstm_lower.graph.values import Dim, UnknownEntry
 from lstm_lower.opdef import Call, attr
 from lstm_lower.ops.raw import RawOp, count_axis, number, numbers, shape_of
 from lstm_lower.passes.formulas.rows import reshape_to
@@ -74,7 +74,7 @@ def reshape(n: Node, b: Builder) -> Expr:
         output = b.op(std.Reshape, x, b.ints(*[size if isinstance(size, int) else -1 for size in wanted]))
     else:
         output = reshape_to(x, target)
-    said: list[Dim | None] = [None if size == -1 or isinstance(size, Entry) else size for size in wanted]
+    said: list[Dim | None] = [None if size == -1 or isinstance(size, UnknownEntry) else size for size in wanted]
     return b.set_shape(output, said)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lstm_lower.dims import MAX_RANK
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import END, Builder, Expr
-from lstm_lower.graph.values import Dim, Entry
+from lstm_lower.graph.values import Dim, UnknownEntry
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import RawOp, length_of, numbers, shape_of
 from lstm_lower.passes.formulas.sizes import Size, at_least, at_most, entries, from_end, scalar, wide
@@ -46,11 +46,11 @@ def slice_(n: Node, b: Builder) -> Expr:
             known[axis] = whole
             continue
         end: Size = END if known[axis] == -1 else _sum(begin, size)
-        if isinstance(known[axis], Entry) and isinstance(size, Expr):
+        if isinstance(known[axis], UnknownEntry) and isinstance(size, Expr):
             end = b.where(size < 0, END, end)
         cuts.append((begin, end, axis))
         left = whole - begin if isinstance(whole, int) and isinstance(begin, int) else None
-        known[axis] = left if known[axis] == -1 else None if isinstance(known[axis], Entry) else known[axis]
+        known[axis] = left if known[axis] == -1 else None if isinstance(known[axis], UnknownEntry) else known[axis]
     return b.set_shape(_cut(x, cuts), known)
 
 

@@ -22,7 +22,7 @@ def working_dtype(dtype: ir.DataType) -> ir.DataType:
     return dtype if dtype in _WIDE else ir.DataType.FLOAT
 
 
-class Slot(NamedTuple):
+class OptimizerSlot(NamedTuple):
     """A value that is kept per weight.
 
     Attributes:
@@ -49,7 +49,7 @@ class Optimizer(Protocol):
     def learning_rate(self) -> float: ...
 
     @property
-    def slots(self) -> tuple[Slot, ...]: ...
+    def slots(self) -> tuple[OptimizerSlot, ...]: ...
 
     def update(
         self, weight: Expr, gradient: Expr, slots: Mapping[str, Expr], learning_rate: Expr, step: Expr
@@ -83,9 +83,9 @@ class SGD:
     weight_decay: float = 0.0
 
     @property
-    def slots(self) -> tuple[Slot, ...]:
+    def slots(self) -> tuple[OptimizerSlot, ...]:
         """The velocity, where there is any."""
-        return (Slot("velocity"),) if self.momentum else ()
+        return (OptimizerSlot("velocity"),) if self.momentum else ()
 
     def update(
         self,
@@ -124,9 +124,9 @@ class Adam:
     weight_decay: float = 0.0
 
     @property
-    def slots(self) -> tuple[Slot, ...]:
+    def slots(self) -> tuple[OptimizerSlot, ...]:
         """Both moments."""
-        return Slot("m"), Slot("v")
+        return OptimizerSlot("m"), OptimizerSlot("v")
 
     def update(
         self, weight: Expr, gradient: Expr, slots: Mapping[str, Expr], learning_rate: Expr, step: Expr
@@ -158,9 +158,9 @@ class RMSprop:
     epsilon: float = 1e-7
 
     @property
-    def slots(self) -> tuple[Slot, ...]:
+    def slots(self) -> tuple[OptimizerSlot, ...]:
         """The mean square."""
-        return (Slot("mean_square"),)
+        return (OptimizerSlot("mean_square"),)
 
     def update(
         self,

@@ -13,7 +13,7 @@ from typing import Protocol, Self, runtime_checkable
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr
-from lstm_lower.passes.training.optimizers import Optimizer, Slot
+from lstm_lower.passes.training.optimizers import Optimizer, OptimizerSlot
 
 __all__ = [
     "ASGD",
@@ -73,7 +73,7 @@ class TorchOptimizer(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def slots(self) -> tuple[Slot, ...]:
+    def slots(self) -> tuple[OptimizerSlot, ...]:
         """What is kept per weight."""
 
     @abc.abstractmethod
@@ -123,8 +123,8 @@ class SGD(Descent):
     nesterov: bool = False
 
     @property
-    def slots(self) -> tuple[Slot, ...]:
-        return (Slot("momentum_buffer"),) if self.momentum else ()
+    def slots(self) -> tuple[OptimizerSlot, ...]:
+        return (OptimizerSlot("momentum_buffer"),) if self.momentum else ()
 
     def change(self, gradient: Expr, slots: Mapping[str, Expr], learning_rate: Expr, step: Expr) -> Updated:
         rate = learning_rate.cast(gradient.dtype)
@@ -161,8 +161,8 @@ class ASGD(TorchOptimizer):
     t0: float = 1e6
 
     @property
-    def slots(self) -> tuple[Slot, ...]:
-        return Slot("ax"), Slot("eta", scalar=True), Slot("mu", 1.0, scalar=True)
+    def slots(self) -> tuple[OptimizerSlot, ...]:
+        return OptimizerSlot("ax"), OptimizerSlot("eta", scalar=True), OptimizerSlot("mu", 1.0, scalar=True)
 
     def update(
         self, weight: Expr, gradient: Expr, slots: Mapping[str, Expr], learning_rate: Expr, step: Expr
@@ -195,9 +195,9 @@ class Rprop:
     maximize: bool = False
 
     @property
-    def slots(self) -> tuple[Slot, ...]:
+    def slots(self) -> tuple[OptimizerSlot, ...]:
         """The gradient before, and the step sizes."""
-        return Slot("prev"), Slot("step_size")
+        return OptimizerSlot("prev"), OptimizerSlot("step_size")
 
     def update(
         self, weight: Expr, gradient: Expr, slots: Mapping[str, Expr], learning_rate: Expr, step: Expr
@@ -236,9 +236,9 @@ class RMSprop(Descent):
     centered: bool = False
 
     @property
-    def slots(self) -> tuple[Slot, ...]:
-        more = (Slot("grad_avg"),) * self.centered + (Slot("momentum_buffer"),) * bool(self.momentum)
-        return Slot("square_avg"), *more
+    def slots(self) -> tuple[OptimizerSlot, ...]:
+        more = (OptimizerSlot("grad_avg"),) * self.centered + (OptimizerSlot("momentum_buffer"),) * bool(self.momentum)
+        return OptimizerSlot("square_avg"), *more
 
     def change(
         self,
@@ -277,8 +277,8 @@ class Adagrad(Descent):
     eps: float = 1e-10
 
     @property
-    def slots(self) -> tuple[Slot, ...]:
-        return (Slot("sum", self.initial_accumulator_value),)
+    def slots(self) -> tuple[OptimizerSlot, ...]:
+        return (OptimizerSlot("sum", self.initial_accumulator_value),)
 
     def change(self, gradient: Expr, slots: Mapping[str, Expr], learning_rate: Expr, step: Expr) -> Updated:
         rate = learning_rate / ((step - 1) * self.lr_decay + 1) if self.lr_decay else learning_rate
@@ -300,8 +300,8 @@ class Adadelta(Descent):
     eps: float = 1e-6
 
     @property
-    def slots(self) -> tuple[Slot, ...]:
-        return Slot("square_avg"), Slot("acc_delta")
+    def slots(self) -> tuple[OptimizerSlot, ...]:
+        return OptimizerSlot("square_avg"), OptimizerSlot("acc_delta")
 
     def change(
         self,
@@ -332,8 +332,8 @@ class _Moments(Descent):
     eps: float = 1e-8
 
     @property
-    def slots(self) -> tuple[Slot, ...]:
-        return Slot("exp_avg"), Slot("exp_avg_sq")
+    def slots(self) -> tuple[OptimizerSlot, ...]:
+        return OptimizerSlot("exp_avg"), OptimizerSlot("exp_avg_sq")
 
     def with_momentum(self, momentum: Expr) -> Self:
         return dataclasses.replace(self, betas=(momentum, self.betas[1]))
@@ -371,8 +371,8 @@ class Adam(_Moments):
         return self.decoupled_weight_decay
 
     @property
-    def slots(self) -> tuple[Slot, ...]:
-        return (*super().slots, Slot("max_exp_avg_sq")) if self.amsgrad else super().slots
+    def slots(self) -> tuple[OptimizerSlot, ...]:
+        return (*super().slots, OptimizerSlot("max_exp_avg_sq")) if self.amsgrad else super().slots
 
     def change(self, gradient: Expr, slots: Mapping[str, Expr], learning_rate: Expr, step: Expr) -> Updated:
         m, v = self.moments(gradient, slots)
@@ -409,8 +409,8 @@ class NAdam(_Moments):
         return self.decoupled_weight_decay
 
     @property
-    def slots(self) -> tuple[Slot, ...]:
-        return (*super().slots, Slot("mu_product", 1.0, scalar=True))
+    def slots(self) -> tuple[OptimizerSlot, ...]:
+        return (*super().slots, OptimizerSlot("mu_product", 1.0, scalar=True))
 
     def _momentum(self, step: Expr) -> Expr:
         return (1.0 - 0.5 * 0.96 ** (step * self.momentum_decay)) * self.betas[0]
@@ -462,8 +462,8 @@ class Adamax(_Moments):
     learning_rate: float = 0.002
 
     @property
-    def slots(self) -> tuple[Slot, ...]:
-        return Slot("exp_avg"), Slot("exp_inf")
+    def slots(self) -> tuple[OptimizerSlot, ...]:
+        return OptimizerSlot("exp_avg"), OptimizerSlot("exp_inf")
 
     def change(self, gradient: Expr, slots: Mapping[str, Expr], learning_rate: Expr, step: Expr) -> Updated:
         first, second = self.betas

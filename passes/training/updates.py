@@ -12,7 +12,7 @@ from lstm_lower.errors import InvalidInputError, repeated
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.copies import Copier
-from lstm_lower.passes.training.optimizers import BY_NAME, Optimizer, Slot, resolve, working_dtype
+from lstm_lower.passes.training.optimizers import BY_NAME, Optimizer, OptimizerSlot, resolve, working_dtype
 from lstm_lower.passes.training.schedules import ChainedScheduler, MovesMomentum, Schedule
 from lstm_lower.passes.training.step import TrainingStep, zeros_of
 from lstm_lower.passes.training.torch_optimizers import HasMomentum
@@ -276,7 +276,7 @@ def _members(step: TrainingStep, groups: Sequence[Group]) -> list[list[StatePair
     return [[pairs[name] for name in (rest if group.weights is None else group.weights)] for group in groups]
 
 
-def _first_value(slot: Slot, given: Mapping[str, Array], weight: ir.Value, dtype: ir.DataType) -> Array:
+def _first_value(slot: OptimizerSlot, given: Mapping[str, Array], weight: ir.Value, dtype: ir.DataType) -> Array:
     if slot.name in given:
         return np.asarray(given[slot.name], dtype.numpy())
     if slot.scalar:

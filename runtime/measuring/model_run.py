@@ -11,7 +11,7 @@ import onnxruntime as ort
 
 from lstm_lower.runtime import providers as provider_names
 from lstm_lower.runtime.measuring.worker import Measured
-from lstm_lower.runtime.profile import Run, profile
+from lstm_lower.runtime.profile import ProfiledRun, profile
 from lstm_lower.runtime.serialized import default_options, open_session
 from lstm_lower.runtime.session import CapturedRuns, Session
 from lstm_lower.runtime.values import dtype_of
@@ -149,6 +149,6 @@ class ModelRun(Measured):
         """Output name -> value."""
         return self._bound.results()
 
-    def profile(self, runs: int) -> list[Run]:
+    def profile(self, runs: int) -> list[ProfiledRun]:
         """Runs of a second session, under onnxruntime's profiler."""
         return profile(self._path, self._feeds, runs=runs, providers=self._providers, session_options=self._options())

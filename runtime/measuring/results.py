@@ -15,7 +15,7 @@ from lstm_lower.passes.malformed import malformed_models_explained
 from lstm_lower.passes.randomness import random_outputs
 from lstm_lower.passes.training_graphs import TrainingGraphPass
 from lstm_lower.runtime.measuring.forms import Form
-from lstm_lower.runtime.profile import Run
+from lstm_lower.runtime.profile import ProfiledRun
 from lstm_lower.runtime.proof import reference
 from lstm_lower.runtime.proof.comparison import allowed, coarsest_dtype, errors, shape_or_dtype_fault, tolerance
 from lstm_lower.runtime.providers import row_of
@@ -144,15 +144,15 @@ class Figures:
     median: float
     runs: int
     resident: int | None
-    profile: tuple[Run, ...]
+    profile: tuple[ProfiledRun, ...]
 
     @property
     def arena(self) -> int | None:
-        """Bytes in onnxruntime's arena at the peak of a run, see `Run`."""
+        """Bytes in onnxruntime's arena at the peak of a run, see `ProfiledRun`."""
         return max((run.arena for run in self.profile if run.arena is not None), default=None)
 
     @property
-    def shortest(self) -> Run:
+    def shortest(self) -> ProfiledRun:
         """The run that the least came between."""
         return min(self.profile, key=lambda run: run.seconds)
 

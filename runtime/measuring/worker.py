@@ -150,7 +150,7 @@ class Measured(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class Refusal:
+class NotMeasured:
     """Why there is nothing to measure.
 
     Attributes:
@@ -190,7 +190,7 @@ class Worker:
         self._process.start()
         theirs.close()
         self.facts: Mapping[str, Any] = {}
-        self.refusal: Refusal | None = None
+        self.refusal: NotMeasured | None = None
         try:
             self._connection.send((make, arguments, options))
             self.facts = self._answer()
@@ -224,9 +224,9 @@ class Worker:
             answer = self._connection.recv()
         except (EOFError, ConnectionResetError) as error:
             self._process.join(_PATIENCE)
-            refusal = Refusal("ProcessError", f"its process ended with exit code {self._process.exitcode}")
+            refusal = NotMeasured("ProcessError", f"its process ended with exit code {self._process.exitcode}")
             raise WorkerError(refusal) from error
-        if isinstance(answer, Refusal):
+        if isinstance(answer, NotMeasured):
             raise WorkerError(answer)
         return answer
 
@@ -247,7 +247,7 @@ class WorkerError(InvalidInputError):
         refusal: how.
     """
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: NotMeasured) -> None:
         super().__init__(str(refusal))
         self.refusal = refusal
 
@@ -282,5 +282,5 @@ def _attempt(connection: Connection, action: Callable[[], Any]) -> Any:
     try:
         return action()
     except Exception as error:  # noqa: BLE001 (whatever a library raises is for the other process to judge)
-        connection.send(Refusal(type(error).__name__, str(error), isinstance(error, ImportError)))
+        connection.send(NotMeasured(type(error).__name__, str(error), isinstance(error, ImportError)))
         return None

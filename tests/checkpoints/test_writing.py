@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import lstm_lower as ll
 from lstm_lower.checkpoints import bundle, table
 from lstm_lower.checkpoints.bundle import open_checkpoint
-from lstm_lower.checkpoints.table import Region
+from lstm_lower.checkpoints.table import FileRegion
 from lstm_lower.records.checkpoint_keys import METADATA_KEY, CheckpointKey, parse, write
 
 FILES = Path(__file__).parents[1] / "data" / "tensorflow_files"
@@ -53,12 +53,12 @@ def test_tables_hold_any_keys(tmp_path_factory: pytest.TempPathFactory, items: d
 def test_tables_of_many_blocks(tmp_path: Path) -> None:
     items = {f"a/long/common/beginning/{number:06d}".encode(): bytes(200) for number in range(5000)}
     assert read_table(tmp_path / "t", items) == items
-    assert len(list(table.blocks(Region(tmp_path / "t")))) > 3
+    assert len(list(table.blocks(FileRegion(tmp_path / "t")))) > 3
 
 
 def read_table(path: Path, items: dict[bytes, bytes]) -> dict[bytes, bytes]:
     path.write_bytes(table.written(sorted(items.items())))
-    region = Region(path)
+    region = FileRegion(path)
     return dict(itertools.chain.from_iterable(table.entries(region, handle) for _, handle in table.blocks(region)))
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from lstm_lower.dims import Identity
+from lstm_lower.dims import SizeIdentity
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.folding import folds
@@ -77,7 +77,7 @@ def check(facts: Facts, value: ir.Value, array: np.ndarray[Any, Any], sizes: dic
     entries = facts.entries(value)
     if entries is not None:
         for entry, number in zip(entries, array.reshape(-1).tolist(), strict=True):
-            known = sizes.setdefault(entry, number) if isinstance(entry, str | Identity) else entry
+            known = sizes.setdefault(entry, number) if isinstance(entry, str | SizeIdentity) else entry
             assert known == number
     uniform = facts.uniform(value)
     if uniform is not None:

@@ -13,7 +13,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Workspace, replace
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.driver import run_passes
-from lstm_lower.passes.history import History
+from lstm_lower.passes.history import PassHistory
 from lstm_lower.passes.lower import lowering_passes
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +76,7 @@ def test_nothing_is_recorded_unasked() -> None:
 def test_every_lowered_node_stands_for_something(name: str, schedule: str) -> None:
     model = ir.load(ROOT / "examples" / "graphs" / f"{name}.onnx")
     count = sum(1 for _ in all_nodes(model.graph))
-    lowered = run_passes(model, [History().begin(), *lowering_passes(schedule=schedule)])
+    lowered = run_passes(model, [PassHistory().begin(), *lowering_passes(schedule=schedule)])
     nodes = [node for node in all_nodes(lowered.graph) if not std.Constant.matches(node)]
     stand_for = [provenance.sources(node) for node in nodes]
     assert all(stand_for)

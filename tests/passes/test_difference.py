@@ -14,7 +14,7 @@ import pytest
 
 import lstm_lower as ll
 from lstm_lower.graph import standard as std
-from lstm_lower.passes.difference import Change, difference
+from lstm_lower.passes.difference import NamedChange, difference
 from lstm_lower.passes.matching import NodeChange, NodeReference
 
 ROOT = Path(__file__).parents[2]
@@ -65,11 +65,16 @@ def test_names_and_order_do_not_count() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "field", "expected"),
     [
-        ("float[2,3,4] sequence", "float[T,3,4] sequence", "inputs", [Change("sequence", "f32[2,3,4]", "f32[T,3,4]")]),
-        ("float[2,3,4] made", "float[2,B,4] made", "outputs", [Change("made", "f32[2,3,4]", "f32[2,B,4]")]),
-        ('"" : 18', '"" : 19', "opsets", [Change("ai.onnx", "18", "19")]),
-        ("15,16}", "15,20}", "weights", [Change("w", "f32[4,4]", "1 other values, the largest difference 4")]),
-        ("w = {1", "w2 = {1", "weights", [Change("w", "f32[4,4]", None), Change("w2", None, "f32[4,4]")]),
+        (
+            "float[2,3,4] sequence",
+            "float[T,3,4] sequence",
+            "inputs",
+            [NamedChange("sequence", "f32[2,3,4]", "f32[T,3,4]")],
+        ),
+        ("float[2,3,4] made", "float[2,B,4] made", "outputs", [NamedChange("made", "f32[2,3,4]", "f32[2,B,4]")]),
+        ('"" : 18', '"" : 19', "opsets", [NamedChange("ai.onnx", "18", "19")]),
+        ("15,16}", "15,20}", "weights", [NamedChange("w", "f32[4,4]", "1 other values, the largest difference 4")]),
+        ("w = {1", "w2 = {1", "weights", [NamedChange("w", "f32[4,4]", None), NamedChange("w2", None, "f32[4,4]")]),
         (
             "{2}", "{3}", "changed",
             [NodeChange("main", "Mul", "scaled", ["input 1: <f32 2.0> -> <f32 3.0>"])],
@@ -94,7 +99,7 @@ def test_names_and_order_do_not_count() -> None:
         ),
         ("y = Mul(u, x)", "y = Mul(u, x) z = Abs(y)", "added", [NodeReference("main / Scan 'last' body", "Abs", "z")]),
         ("scaled = Mul (sequence, two)", "scaled = Identity (sequence)", "operators",
-         [Change("Mul", "2", "1"), Change("Identity", None, "1")]),
+         [NamedChange("Mul", "2", "1"), NamedChange("Identity", None, "1")]),
     ],
 )  # fmt: skip
 def test_each_difference(old: str, new: str, field: str, expected: list[Any]) -> None:
@@ -119,10 +124,10 @@ def test_metadata_and_exchanged_outputs() -> None:
     second.metadata_props.add(key="made", value="by hand")
     found = difference(ir.from_proto(first), ir.from_proto(second))
     assert found.outputs == [
-        Change("a", "made by Abs 'a'", "made by Neg 'a'"),
-        Change("b", "made by Neg 'b'", "made by Abs 'b'"),
+        NamedChange("a", "made by Abs 'a'", "made by Neg 'a'"),
+        NamedChange("b", "made by Neg 'b'", "made by Abs 'b'"),
     ]
-    assert found.metadata == [Change("made", None, "by hand")]
+    assert found.metadata == [NamedChange("made", None, "by hand")]
     assert found.added == found.removed == found.changed == []
 
 
@@ -144,7 +149,7 @@ def test_order_of_inputs() -> None:
     )
     other = onnx.ModelProto.FromString(proto.SerializeToString())
     other.graph.input.reverse()
-    assert difference(ir.from_proto(proto), ir.from_proto(other)).inputs == [Change("(order)", "x, y", "y, x")]
+    assert difference(ir.from_proto(proto), ir.from_proto(other)).inputs == [NamedChange("(order)", "x, y", "y, x")]
 
 
 def test_functions() -> None:

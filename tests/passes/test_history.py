@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.driver import run_passes
-from lstm_lower.passes.history import GraphState, History, NodeState
+from lstm_lower.passes.history import GraphState, NodeState, PassHistory
 from lstm_lower.passes.pipeline import optimizing_passes
 from lstm_lower.passes.trace import Trace
 
@@ -21,8 +21,8 @@ loops (float[2,3,4] sequence, float[3,4] first, float[4,4] w) => (float[3,4] las
 """
 
 
-def recorded() -> tuple[History, ir.Model]:
-    history = History()
+def recorded() -> tuple[PassHistory, ir.Model]:
+    history = PassHistory()
     steps = [history.begin(), *optimizing_passes(trace=Trace(watch=history.record))]
     return history, run_passes(ir.from_proto(onnx.parser.parse_model(LOOP)), steps)
 
@@ -63,6 +63,6 @@ def test_steps_lead_to_the_last_state() -> None:
 
 
 def test_nothing_is_recorded_before_it_begins() -> None:
-    history = History()
+    history = PassHistory()
     run_passes(ir.from_proto(onnx.parser.parse_model(LOOP)), optimizing_passes(trace=Trace(watch=history.record)))
     assert history.steps == []

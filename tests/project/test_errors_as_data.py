@@ -17,7 +17,7 @@ from lstm_lower.extras import MissingPackageError
 from lstm_lower.layouts import LayoutError
 from lstm_lower.ort_training.checkpoint_state import UnknownNameError
 from lstm_lower.passes.base import FaultyPassError
-from lstm_lower.runtime.measuring.worker import Refusal, WorkerError
+from lstm_lower.runtime.measuring.worker import NotMeasured, WorkerError
 from lstm_lower.tensorflow.model import OpenRankError
 from lstm_lower.tensorflow.original import RefusedError
 
@@ -27,7 +27,7 @@ ARGUMENTS: dict[type[LstmLowerError], tuple[Any, ...]] = {
     LayoutError: ("rnn_mode", "one of lstm, gru", "'x'"),
     OpenRankError: (["x", "y"], InvalidInputError("why")),
     RefusedError: ("model.pb", "it is none"),
-    WorkerError: (Refusal("MemoryError", "no more"),),
+    WorkerError: (NotMeasured("MemoryError", "no more"),),
 }
 
 

@@ -18,7 +18,7 @@ import pytest
 
 import lstm_lower as ll
 from lstm_lower.errors import InvalidInputError, shown
-from lstm_lower.passes.history import Step
+from lstm_lower.passes.history import PassStep
 from lstm_lower.records.model_files import load
 from lstm_lower.report.analysis import Feeds, analyse, measured
 from lstm_lower.report.contents import HUES, contents, describe, origins, program
@@ -160,7 +160,7 @@ def test_many_parts_are_one_of_each_operator() -> None:
     first = analysis.history.steps[0]
     (cell,) = [node for node in first.nodes if node.op == "BlockLSTM"]
     copies = [dataclasses.replace(cell, number=1000 + number, name=f"cell {number}") for number in range(2 * HUES)]
-    many = origins(Step("", 0, (*first.nodes, *copies), first.graphs, (), 0, 0))
+    many = origins(PassStep("", 0, (*first.nodes, *copies), first.graphs, (), 0, 0))
     assert many.parts[0] == f"BlockLSTM ({2 * HUES + 1})"
     assert len(many.parts) == 5
     assert {many.part_of[copy.number] for copy in copies} == {0}

@@ -14,7 +14,7 @@ import lstm_lower as ll
 from lstm_lower.records.model_files import load
 from lstm_lower.runtime.feeds import random_feeds
 from lstm_lower.runtime.node_times import by_loop, by_op, node_times
-from lstm_lower.runtime.profile import Body, profile, read, walk
+from lstm_lower.runtime.profile import ProfiledBody, profile, read, walk
 from lstm_lower.runtime.session import default_options
 
 # Two iterations of a Loop around a Scan of three steps around an If, whose branches have one and two nodes; no node has
@@ -54,7 +54,7 @@ def feeds() -> dict[str, np.ndarray]:
     return {"x": np.array([[1] * 4, [-1] * 4, [1] * 4], np.float32)}
 
 
-def inside(body: Body) -> bool:
+def inside(body: ProfiledBody) -> bool:
     """Whether every call lies inside what it is in, up to the microsecond that times are rounded to."""
     edge = body.start + body.seconds + 2e-6
     return all(

@@ -18,7 +18,7 @@ from lstm_lower.graph.standard.control_flow import STEPS
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import Dim
 from lstm_lower.passes.gradients.registry import Cotangents, Gradients, differentiates, widened
-from lstm_lower.passes.gradients.reverse import Reverse
+from lstm_lower.passes.gradients.reverse import ReverseMode
 from lstm_lower.passes.gradients.saving import ForwardSteps, Handing
 from lstm_lower.passes.loops.views.loop import Loop
 from lstm_lower.passes.loops.views.while_loop import WhileLoop
@@ -65,7 +65,7 @@ class _BackwardLoop:
         self.outside, self.dys = b, dys
         self.body = body
         self.inner = b.inner("backward")
-        self.reverse = Reverse(self.inner, dys.active)
+        self.reverse = ReverseMode(self.inner, dys.active)
         self.states: dict[int, _Carried] = {}
         self.sums: dict[ir.Value, _Carried] = {}
         self._parameters = list(body.inputs[skipped[0] : skipped[0] + count])
@@ -117,7 +117,7 @@ class _BackwardLoop:
         return dict(zip(self.states, finals, strict=False))
 
 
-def captured(reverse: Reverse, graph: ir.Graph) -> list[ir.Value]:
+def captured(reverse: ReverseMode, graph: ir.Graph) -> list[ir.Value]:
     """The values from around a graph that gradients flow into."""
     own = {*graph.inputs, *graph.initializers.values(), *(value for node in graph for value in node.outputs)}
     return [value for value in reverse.gradients if value not in own and value in reverse.active]
@@ -251,7 +251,7 @@ def _if(op: std.If, b: Builder, dys: Cotangents) -> Gradients:
         copier = Copier(captures=True, name=b.names.another)
         inner.place(*copier.nodes(list(branch)))
         active = {*dys.active, *(new for old, new in copier.values.items() if old in dys.active and new is not None)}
-        reverse = Reverse(inner, active)
+        reverse = ReverseMode(inner, active)
         for old, dy in zip(branch.outputs, dys.given, strict=True):
             value = copier.values.get(old, old)
             if dy is not None and value is not None and value in active:

@@ -7,7 +7,7 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import operands
 from lstm_lower.graph.facts import Facts
-from lstm_lower.graph.values import Entry
+from lstm_lower.graph.values import UnknownEntry
 from lstm_lower.passes.loops.views.linear import INDICES
 from lstm_lower.passes.loops.views.loop import Loop
 from lstm_lower.passes.loops.views.while_loop import WhileLoop
@@ -51,7 +51,7 @@ def _never_fails(node: ir.Node, facts: Facts) -> bool:
         return False
     # What is known of the entries was computed in the same way.
     entries = facts.entries(view.output)
-    return entries is not None and all(not isinstance(x, Entry) or x.value is not view.output for x in entries)
+    return entries is not None and all(not isinstance(x, UnknownEntry) or x.value is not view.output for x in entries)
 
 
 def hoist_initializers(loop: Loop) -> bool:

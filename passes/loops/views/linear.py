@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.facts import Facts
-from lstm_lower.graph.values import Dim, Entry
+from lstm_lower.graph.values import Dim, UnknownEntry
 
 # What integers are counted in.
 INDICES = frozenset({ir.DataType.INT32, ir.DataType.INT64})
@@ -21,7 +21,7 @@ Term = Dim | ir.Value
 
 
 @dataclasses.dataclass(frozen=True)
-class Linear:
+class LinearForm:
     """`number + sum(multiple * term)`; two are equal where that is known of the scalars.
 
     Attributes:
@@ -32,26 +32,26 @@ class Linear:
     number: int = 0
     terms: Mapping[Term, int] = dataclasses.field(default_factory=dict)
 
-    def __add__(self, other: Linear) -> Linear:
+    def __add__(self, other: LinearForm) -> LinearForm:
         terms = dict(self.terms)
         for term, multiple in other.terms.items():
             terms[term] = terms.get(term, 0) + multiple
-        return Linear(self.number + other.number, {term: k for term, k in terms.items() if k})
+        return LinearForm(self.number + other.number, {term: k for term, k in terms.items() if k})
 
-    def __sub__(self, other: Linear) -> Linear:
+    def __sub__(self, other: LinearForm) -> LinearForm:
         return self + other.times(-1)
 
-    def times(self, factor: int) -> Linear:
+    def times(self, factor: int) -> LinearForm:
         """A multiple."""
-        return Linear(self.number * factor, {term: k * factor for term, k in self.terms.items() if k * factor})
+        return LinearForm(self.number * factor, {term: k * factor for term, k in self.terms.items() if k * factor})
 
     def multiple(self, term: Term) -> int:
         """How often a term is in it."""
         return self.terms.get(term, 0)
 
-    def with_term(self, term: Term, value: Linear) -> Linear:
+    def with_term(self, term: Term, value: LinearForm) -> LinearForm:
         """The sum with something in a term's place."""
-        rest = Linear(self.number, {other: k for other, k in self.terms.items() if other != term})
+        rest = LinearForm(self.number, {other: k for other, k in self.terms.items() if other != term})
         return rest + value.times(self.multiple(term))
 
     @property
@@ -87,16 +87,16 @@ class Counting:
         self.choose: Callable[[std.Standard, Counting], ir.Value | None] = lambda _op, _counting: None
         self._depth = 0
 
-    def of(self, value: ir.Value | None) -> Linear | None:
+    def of(self, value: ir.Value | None) -> LinearForm | None:
         """The sum that an integer tensor of one element is; `None` where that is not known."""
         if value is None:
             return None
         if value in self.variables:
-            return Linear(0, {value: 1})
+            return LinearForm(0, {value: 1})
         known = self.facts.constant(value)
         if known is not None:
             fits = known.size == 1 and known.dtype.kind in "iu"
-            return Linear(int(known.reshape(-1)[0])) if fits else None
+            return LinearForm(int(known.reshape(-1)[0])) if fits else None
         if self.facts.dtype(value) not in INDICES:
             return None
         self._depth += 1
@@ -104,7 +104,7 @@ class Counting:
         self._depth -= 1
         return found if found is not None or self.is_inside(value) else self._outer(value)
 
-    def negative(self, test: ir.Value | None) -> Linear | None:
+    def negative(self, test: ir.Value | None) -> LinearForm | None:
         """The sum that is negative exactly where a comparison of two scalars holds."""
         op = self.facts.maker(test)
         while isinstance(op, std.Identity | std.Squeeze | std.Unsqueeze | std.Reshape):
@@ -112,21 +112,21 @@ class Counting:
         if isinstance(op, std.Not):
             found = self.negative(op.data)
             # Not less than 0 is more than -1.
-            return None if found is None else (found + Linear(1)).times(-1)
+            return None if found is None else (found + LinearForm(1)).times(-1)
         if not isinstance(op, std.Less | std.LessOrEqual | std.Greater | std.GreaterOrEqual):
             return None
         left, right = self.of(op.inputs[0]), self.of(op.inputs[1])
         if left is None or right is None:
             return None
         gap = left - right if isinstance(op, std.Less | std.LessOrEqual) else right - left
-        return gap if isinstance(op, std.Less | std.Greater) else gap - Linear(1)
+        return gap if isinstance(op, std.Less | std.Greater) else gap - LinearForm(1)
 
     def is_inside(self, value: ir.Value) -> bool:
         """Whether a value belongs to the loop's body."""
         producer = value.producer()
         return self.body is not None and (value.graph if producer is None else producer.graph) is self.body
 
-    def _computed(self, value: ir.Value) -> Linear | None:
+    def _computed(self, value: ir.Value) -> LinearForm | None:
         match self.facts.maker(value):
             case std.Identity() | std.Unsqueeze() | std.Squeeze() | std.Reshape() | std.Cast() as op:
                 return self.of(op.inputs[0])
@@ -140,19 +140,19 @@ class Counting:
                 return self.of(self.choose(op, self))
         return None
 
-    def _outer(self, value: ir.Value) -> Linear | None:
+    def _outer(self, value: ir.Value) -> LinearForm | None:
         """A scalar that is the same for the whole loop."""
         entries = self.facts.entries(value)
         if entries is None or len(entries) != 1:
             return None
         (entry,) = entries
         if isinstance(entry, int):
-            return Linear(entry)
+            return LinearForm(entry)
         self.sources.setdefault(entry, value)
-        return Linear(0, {entry: 1})
+        return LinearForm(0, {entry: 1})
 
 
-def _combined(op: std.Standard, left: Linear, right: Linear) -> Linear | None:
+def _combined(op: std.Standard, left: LinearForm, right: LinearForm) -> LinearForm | None:
     if isinstance(op, std.Add):
         return left + right
     if isinstance(op, std.Sub):
@@ -164,10 +164,10 @@ def _combined(op: std.Standard, left: Linear, right: Linear) -> Linear | None:
 
 def is_size(term: Term) -> bool:
     """Whether a term is a size, which is never negative and small; an entry of a tensor may be anything."""
-    return not isinstance(term, Entry | ir.Value)
+    return not isinstance(term, UnknownEntry | ir.Value)
 
 
-def least(form: Linear, bounds: Mapping[Term, int]) -> int | None:
+def least(form: LinearForm, bounds: Mapping[Term, int]) -> int | None:
     """What a sum is at least, `None` when nothing is known.
 
     Args:

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.facts import Facts
-from lstm_lower.passes.loops.views.linear import Linear, Term, is_size
+from lstm_lower.passes.loops.views.linear import LinearForm, Term, is_size
 
 LARGEST = int(np.iinfo(np.int64).max)
 # Sums of a few sizes, int32 numbers and numbers up to this stay within int64.
@@ -25,7 +25,7 @@ def scalar(e: Builder, value: ir.Value) -> ir.Value:
     return value if e.facts.rank(value) == 0 else e.op(std.Reshape, value, e.ints())
 
 
-def fits(form: Linear, sources: Mapping[Term, ir.Value], facts: Facts) -> bool:
+def fits(form: LinearForm, sources: Mapping[Term, ir.Value], facts: Facts) -> bool:
     """Whether no integer overflows where a sum is `written`.
 
     Args:
@@ -43,7 +43,7 @@ def fits(form: Linear, sources: Mapping[Term, ir.Value], facts: Facts) -> bool:
     return sorted(form.terms[term] for term in _data(form, sources, facts)) in ([], [1], [-1], [-1, 1])
 
 
-def written(e: Builder, form: Linear, sources: Mapping[Term, ir.Value]) -> ir.Value:
+def written(e: Builder, form: LinearForm, sources: Mapping[Term, ir.Value]) -> ir.Value:
     """An int64 scalar that holds a sum, which `fits`.
 
     A sum that is beyond 2**60 may come out as another one that is, of the same sign.
@@ -65,12 +65,12 @@ def written(e: Builder, form: Linear, sources: Mapping[Term, ir.Value]) -> ir.Va
     return _sum(e, parts, form.number)
 
 
-def _is_term(form: Linear) -> bool:
+def _is_term(form: LinearForm) -> bool:
     """Whether a sum is one term alone."""
     return form.number == 0 and [*form.terms.values()] == [1]
 
 
-def _data(form: Linear, sources: Mapping[Term, ir.Value], facts: Facts) -> list[Term]:
+def _data(form: LinearForm, sources: Mapping[Term, ir.Value], facts: Facts) -> list[Term]:
     """The terms that may be as large as an int64 can be."""
     return [term for term in form.terms if not is_size(term) and facts.dtype(sources[term]) != ir.DataType.INT32]
 

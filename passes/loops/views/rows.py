@@ -35,7 +35,7 @@ class Fixed:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Constant:
+class SameConstant:
     """The same constant in all steps."""
 
     array: Array
@@ -86,14 +86,14 @@ class Stacked:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Numbers:
+class StepNumbers:
     """A constant of one element, another in each step: `[T, ...]`."""
 
     array: Array
     dtype: ir.DataType
 
 
-Role = Fixed | Constant | Same | Carried | Element | Stacked | Numbers
+Role = Fixed | SameConstant | Same | Carried | Element | Stacked | StepNumbers
 
 
 class Code:
@@ -132,7 +132,7 @@ class Code:
         return found
 
 
-class Rows:
+class StepRows:
     """Rows of nodes that are proven to be the steps of a loop, grown from one of them.
 
     Attributes:
@@ -320,7 +320,7 @@ class Rows:
             return Carried(row, output, first)
         return None
 
-    def _constant(self, values: Tuple) -> Constant | Numbers | None:
+    def _constant(self, values: Tuple) -> SameConstant | StepNumbers | None:
         known = _all_or_none(values, lambda value: None if value in self.code.learnt else self.facts.constant(value))
         dtype = self.facts.dtype(values[0])
         if not known or dtype is None or any(self.facts.dtype(value) != dtype for value in values):
@@ -328,8 +328,8 @@ class Rows:
         if any(array.shape != known[0].shape for array in known):
             return None
         if all(array.tobytes() == known[0].tobytes() for array in known):
-            return Constant(known[0], dtype)
-        return Numbers(np.stack(known), dtype) if known[0].size == 1 else None
+            return SameConstant(known[0], dtype)
+        return StepNumbers(np.stack(known), dtype) if known[0].size == 1 else None
 
     def _element(self, values: Tuple) -> Element | None:
         known = _all_or_none(values, lambda value: element_of(value, self.facts))

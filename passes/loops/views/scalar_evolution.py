@@ -14,7 +14,7 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.values import Dim
-from lstm_lower.passes.loops.views.linear import INDICES, Counting, Linear, Term, least
+from lstm_lower.passes.loops.views.linear import INDICES, Counting, LinearForm, Term, least
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,10 +26,10 @@ class Recurrence:
         step: by how much it grows.
     """
 
-    first: Linear
+    first: LinearForm
     step: int
 
-    def at(self, iteration: Linear) -> Linear:
+    def at(self, iteration: LinearForm) -> LinearForm:
         """Its value in a step, given by number."""
         return self.first + iteration.times(self.step)
 
@@ -62,7 +62,13 @@ class ScalarEvolution:
         self._iteration = iteration
         self._carried = {x: given for x, given in carried.items() if _is_scalar(x, facts)}
         self._growths: dict[ir.Value, int | None] = {}
-        self._steps = Linear() if steps is None else Linear(steps) if isinstance(steps, int) else Linear(0, {steps: 1})
+        self._steps = (
+            LinearForm()
+            if steps is None
+            else LinearForm(steps)
+            if isinstance(steps, int)
+            else LinearForm(0, {steps: 1})
+        )
         self._bounds: dict[Term, int] = {} if steps is None or isinstance(steps, int) else {steps: 1}
         self.counting = Counting(facts, body, {iteration, *self._carried})
         if steps is not None:
@@ -81,9 +87,9 @@ class ScalarEvolution:
         form = self.counting.of(value)
         return None if form is None else self.of_sum(form)
 
-    def of_sum(self, form: Linear) -> Recurrence | None:
+    def of_sum(self, form: LinearForm) -> Recurrence | None:
         """The recurrence that a sum of the body's scalars is; `None` where one of these is none."""
-        step, first = form.multiple(self._iteration), form.with_term(self._iteration, Linear())
+        step, first = form.multiple(self._iteration), form.with_term(self._iteration, LinearForm())
         for term, times in form.terms.items():
             if term is self._iteration or not isinstance(term, ir.Value):
                 continue
@@ -99,14 +105,14 @@ class ScalarEvolution:
             return None
         if parameter not in self._growths:
             update = self.counting.of(self._carried[parameter][1])
-            self._growths[parameter] = None if update is None else (update - Linear(0, {parameter: 1})).known
+            self._growths[parameter] = None if update is None else (update - LinearForm(0, {parameter: 1})).known
         return self._growths[parameter]
 
-    def last(self, recurrence: Recurrence) -> Linear:
+    def last(self, recurrence: Recurrence) -> LinearForm:
         """The value in the last step, where the number of steps is known."""
-        return recurrence.at(self._steps - Linear(1))
+        return recurrence.at(self._steps - LinearForm(1))
 
-    def _never_negative(self, form: Linear) -> bool:
+    def _never_negative(self, form: LinearForm) -> bool:
         recurrence = self.of_sum(form)
         if recurrence is None:
             return False
@@ -121,7 +127,7 @@ class ScalarEvolution:
                 return None
             if self._never_negative(test):
                 return op.no
-            return op.yes if self._never_negative((test + Linear(1)).times(-1)) else None
+            return op.yes if self._never_negative((test + LinearForm(1)).times(-1)) else None
         forms = [counting.of(value) for value in op.inputs]
         if len(forms) != 2 or forms[0] is None or forms[1] is None:
             return None

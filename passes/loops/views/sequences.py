@@ -9,7 +9,7 @@ from lstm_lower.graph.builder import END, Builder
 from lstm_lower.passes.loops.views.batching import Batch, NotBatchable
 from lstm_lower.passes.loops.views.carried_shapes import values_of
 from lstm_lower.passes.loops.views.loop import Loop, ScanOutput, State
-from lstm_lower.passes.loops.views.variation import Variation
+from lstm_lower.passes.loops.views.variation import BodyVariation
 
 
 class Sequences:
@@ -75,7 +75,7 @@ class Sequences:
             return False
         inside = set(values_of(self.loop.body))
         kept = {*self._inputs, *self._states}
-        return Variation(self.loop.facts, lambda x: x not in inside, {}, kept, lambda _: False).of(value)
+        return BodyVariation(self.loop.facts, lambda x: x not in inside, {}, kept, lambda _: False).of(value)
 
     def as_output(self, value: ir.Value, output: ScanOutput) -> ir.Value:
         """The sequence of a value laid out as an output wants it; what is the same at every step is repeated.

@@ -13,10 +13,10 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.facts import Facts
-from lstm_lower.graph.values import Entry, Open
+from lstm_lower.graph.values import Open, UnknownEntry
 
 
-class Level(enum.IntEnum):
+class ShapeLevel(enum.IntEnum):
     """What a shape depends on: nothing in the body, states, numbers made of their sizes, more, or states that grow."""
 
     FIXED = 0
@@ -44,7 +44,7 @@ _KEEPING = (
 _PLAIN = (std.Moving, std.Concat, std.Identity, std.Cast)
 
 
-class Variation:
+class BodyVariation:
     """What varies in one body.
 
     Args:
@@ -76,8 +76,8 @@ class Variation:
         self._names = names
         self._changing = changing
         self._varying: set[ir.Value] = set()
-        self._shapes: dict[ir.Value, Level] = {}
-        self._values: dict[ir.Value, Level] = {}
+        self._shapes: dict[ir.Value, ShapeLevel] = {}
+        self._values: dict[ir.Value, ShapeLevel] = {}
         # Parameter of a body within this one -> what it stands for.
         self._inner: dict[ir.Value, list[ir.Value | None]] = {}
         self._settled = False
@@ -85,17 +85,17 @@ class Variation:
     def of(self, value: ir.Value) -> bool:
         """Whether a value's shape is seen to change."""
         self._settle()
-        return self._shape(value) >= Level.VARIES
+        return self._shape(value) >= ShapeLevel.VARIES
 
     def grows(self, value: ir.Value) -> bool:
         """Whether a value's shape is seen to change with that of a state."""
         self._settle()
-        return self._shape(value) is Level.GROWS
+        return self._shape(value) is ShapeLevel.GROWS
 
     def steady(self, value: ir.Value) -> bool:
         """Whether the numbers in a value are the same in every iteration."""
         self._settle()
-        return self._value(value) is Level.FIXED
+        return self._value(value) is ShapeLevel.FIXED
 
     def _settle(self) -> None:
         while not self._settled:
@@ -106,39 +106,39 @@ class Variation:
             self._values.clear()
 
     def _grows(self, parameter: ir.Value) -> bool:
-        if self._shape(parameter) is Level.FIXED:
+        if self._shape(parameter) is ShapeLevel.FIXED:
             return False
-        return parameter in self._changing or self._shape(self._updates[parameter]) >= Level.CHANGED
+        return parameter in self._changing or self._shape(self._updates[parameter]) >= ShapeLevel.CHANGED
 
-    def _shape(self, value: ir.Value) -> Level:
+    def _shape(self, value: ir.Value) -> ShapeLevel:
         """What a value's shape depends on."""
         if self._outside(value):
-            return Level.FIXED
+            return ShapeLevel.FIXED
         if value not in self._shapes:
-            self._shapes[value] = Level.FIXED
+            self._shapes[value] = ShapeLevel.FIXED
             shape = self._facts.shape(value)
             self._shapes[value] = self._made(value) if shape is None else self._most(self._dim(d, value) for d in shape)
         return self._shapes[value]
 
-    def _dim(self, dim: object, value: ir.Value) -> Level:
-        if isinstance(dim, Entry):
+    def _dim(self, dim: object, value: ir.Value) -> ShapeLevel:
+        if isinstance(dim, UnknownEntry):
             return self._made(value) if _is_gone(dim.value) else self._value(dim.value)
         if isinstance(dim, str) and not self._is_known(dim):
             return self._made(value)
         if not isinstance(dim, Open):
-            return Level.FIXED
+            return ShapeLevel.FIXED
         return self._made(value) if dim.value is value or _is_gone(dim.value) else self._shape(dim.value)
 
-    def _made(self, value: ir.Value) -> Level:
+    def _made(self, value: ir.Value) -> ShapeLevel:
         """What the shape of a node's result depends on."""
         if value.producer() is None:
             if value in self._kept:
-                return Level.FIXED
+                return ShapeLevel.FIXED
             if value in self._inner:
                 return self._most(self._shape(x) for x in self._inner[value] if x is not None)
             if value in self._varying:
-                return Level.GROWS
-            return Level.FOLLOWS if value in self._updates else Level.VARIES
+                return ShapeLevel.GROWS
+            return ShapeLevel.FOLLOWS if value in self._updates else ShapeLevel.VARIES
         view = self._facts.maker(value)
         match view:
             case std.NonZero() | std.Unique():
@@ -148,8 +148,8 @@ class Variation:
             case std.Scan():
                 return self._left(view, value)
             case std.If():
-                if self._value(view.node.inputs[0]) > Level.FIXED:
-                    return Level.VARIES
+                if self._value(view.node.inputs[0]) > ShapeLevel.FIXED:
+                    return ShapeLevel.VARIES
                 place = value.index()
                 assert place is not None
                 return self._most(self._shape(branch.outputs[place]) for branch in view.branches)
@@ -164,7 +164,7 @@ class Variation:
     def _is_known(self, dim: object) -> bool:
         return isinstance(dim, int) or (isinstance(dim, str) and (self._names is None or dim in self._names))
 
-    def _operands(self, value: ir.Value, view: std.Standard | None) -> Level:
+    def _operands(self, value: ir.Value, view: std.Standard | None) -> ShapeLevel:
         node = value.producer()
         assert node is not None
         sizes = _SIZES.get(type(view), ()) if view is not None else ()
@@ -174,10 +174,10 @@ class Variation:
             if x is not None
         )
 
-    def _looped(self, view: std.Loop, value: ir.Value) -> Level:
+    def _looped(self, view: std.Loop, value: ir.Value) -> ShapeLevel:
         """An inner loop's result: its shape is that of each iteration if the number of iterations does not vary."""
         if not self._counted(value) or isinstance(self._facts.type(value), ir.SequenceType):
-            return Level.VARIES
+            return ShapeLevel.VARIES
         return self._left(view, value)
 
     def enter(self, *nodes: ir.Node) -> None:
@@ -192,7 +192,7 @@ class Variation:
                 ):
                     self._inner[parameter] = [x, made[place]] if place < states else [x]
 
-    def _left(self, view: std.Loop | std.Scan, value: ir.Value) -> Level:
+    def _left(self, view: std.Loop | std.Scan, value: ir.Value) -> ShapeLevel:
         """What an inner loop leaves."""
         self.enter(view.node)
         skipped, states = _states(view)
@@ -203,33 +203,33 @@ class Variation:
 
     def _runs_equally(self, value: ir.Value) -> bool:
         loop = std.Loop.of(value.producer(), self._facts)
-        return loop is not None and loop.is_counted and self._value(loop.trips) is Level.FIXED
+        return loop is not None and loop.is_counted and self._value(loop.trips) is ShapeLevel.FIXED
 
-    def _value(self, value: ir.Value | None) -> Level:
+    def _value(self, value: ir.Value | None) -> ShapeLevel:
         """What the numbers in a value depend on."""
         assert value is not None
         if self._outside(value) or self._facts.constant(value) is not None:
-            return Level.FIXED
+            return ShapeLevel.FIXED
         if value not in self._values:
-            self._values[value] = Level.VARIES
+            self._values[value] = ShapeLevel.VARIES
             entries = self._facts.entries(value)
             self._values[value] = (
                 self._computed(value) if entries is None else self._most(self._entry(e, value) for e in entries)
             )
         return self._values[value]
 
-    def _entry(self, entry: object, value: ir.Value) -> Level:
-        if isinstance(entry, Entry):
+    def _entry(self, entry: object, value: ir.Value) -> ShapeLevel:
+        if isinstance(entry, UnknownEntry):
             own = entry.value is value or _is_gone(entry.value)
             return self._computed(value) if own else self._value(entry.value)
         if isinstance(entry, str) and not self._is_known(entry):
             return self._computed(value)
-        return self._shape(entry.value) if isinstance(entry, Open) else Level.FIXED
+        return self._shape(entry.value) if isinstance(entry, Open) else ShapeLevel.FIXED
 
-    def _computed(self, value: ir.Value) -> Level:
+    def _computed(self, value: ir.Value) -> ShapeLevel:
         node, view = value.producer(), self._facts.maker(value)
         if node is None or isinstance(view, std.ControlFlow | std.Random):
-            return Level.VARIES
+            return ShapeLevel.VARIES
         if isinstance(view, std.Shape):
             return self._shape(view.data)
         if isinstance(view, std.Size):
@@ -238,12 +238,12 @@ class Variation:
         return found if isinstance(view, _PLAIN) else self._changed(found)
 
     @staticmethod
-    def _changed(level: Level) -> Level:
-        return level if level is Level.FIXED else max(level, Level.CHANGED)
+    def _changed(level: ShapeLevel) -> ShapeLevel:
+        return level if level is ShapeLevel.FIXED else max(level, ShapeLevel.CHANGED)
 
     @staticmethod
-    def _most(levels: Iterable[Level]) -> Level:
-        return max(levels, default=Level.FIXED)
+    def _most(levels: Iterable[ShapeLevel]) -> ShapeLevel:
+        return max(levels, default=ShapeLevel.FIXED)
 
 
 def _states(view: std.Loop | std.Scan) -> tuple[int, int]:

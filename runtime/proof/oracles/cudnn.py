@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lstm_lower.errors import InvalidInputError, requires
-from lstm_lower.layouts import DIRECTIONS, Block, ParamsLayout, resolve_skip_input
+from lstm_lower.layouts import DIRECTIONS, ParamsBlock, ParamsLayout, resolve_skip_input
 from lstm_lower.runtime.proof.oracles.finite_differences import Named, Pairing, pairs
 from lstm_lower.runtime.proof.oracles.numerics import Array
 from lstm_lower.runtime.proof.oracles.registry import F, Oracle, oracle
@@ -148,7 +148,7 @@ class Network:
     def weights(self, params: Array) -> list[Weights]:
         """Cuts the buffer into the pseudo-layers' parts."""
 
-        def cut(block: Block) -> Array:
+        def cut(block: ParamsBlock) -> Array:
             return params[block.offset : block.end].reshape(block.shape)
 
         return [
@@ -232,7 +232,7 @@ class Network:
             dy = dx if layer == 0 or self.masks is None else dx * self.masks[layer - 1]
         return dy, dh0, dc0, dparams
 
-    def _blocks(self, p: int) -> tuple[Block | None, ...]:
+    def _blocks(self, p: int) -> tuple[ParamsBlock | None, ...]:
         row = self.layout.table[p]
         return row.W, row.R, row.P, row.bW, row.bR
 

@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class VectorLayout:
     """Gradients and statistics in one vector of one dtype, so that they travel and are summed at once.
 
     Attributes:
@@ -110,7 +110,7 @@ class Program:
     pairs: tuple[StatePair, ...]
     loss: str
     learning_rate: str | None
-    layout: Layout
+    layout: VectorLayout
     streams: frozenset[str]
     threads: int
     providers: tuple[provider_names.Resolved, ...]
@@ -164,7 +164,7 @@ def _half(model: ir.Model, pairs: Sequence[StatePair], target: str | None) -> Ha
     return Half(data, weights, own)
 
 
-def layout_of(halves: Halves) -> Layout:
+def layout_of(halves: Halves) -> VectorLayout:
     """The layout of what a gradient half returns.
 
     Raises:
@@ -181,7 +181,7 @@ def layout_of(halves: Halves) -> Layout:
             raise InvalidModelError(f"workers require statistics that have a mean, got '{pair.input}' of {kind}")
     statistics = {str(pair.output): _form(inputs[pair.input]) for pair in moved}
     wide = any(dtype == np.float64 for _, dtype in (*gradients.values(), *statistics.values()))
-    return Layout(np.dtype(np.float64 if wide else np.float32), gradients, statistics)
+    return VectorLayout(np.dtype(np.float64 if wide else np.float32), gradients, statistics)
 
 
 def _form(value: ir.Value) -> tuple[tuple[int, ...], np.dtype[Any]]:

@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows:
+class ShardRows:
     """Some rows of a batch.
 
     Attributes:
@@ -56,7 +56,7 @@ class Rowwise:
         self._axes = {field.name: field.axis for field in fields}
         self._rows = {field.shape[field.axis] for field in fields}
 
-    def divide(self, feeds: Mapping[str, Array], parts: int) -> list[Rows]:
+    def divide(self, feeds: Mapping[str, Array], parts: int) -> list[ShardRows]:
         """Divides a batch into at most so many shards, the first of which have a row more; none is empty.
 
         Raises:
@@ -66,7 +66,7 @@ class Rowwise:
         sizes = [count // parts + (number < count % parts) for number in range(min(parts, count))]
         return self.cut(feeds, sizes)
 
-    def cut(self, feeds: Mapping[str, Array], sizes: Sequence[int]) -> list[Rows]:
+    def cut(self, feeds: Mapping[str, Array], sizes: Sequence[int]) -> list[ShardRows]:
         """Shards of given numbers of rows."""
         shards, start = [], 0
         for size in sizes:
@@ -74,7 +74,7 @@ class Rowwise:
                 name: np.take(array, range(start, start + size), self._axes[name]) if name in self._axes else array
                 for name, array in feeds.items()
             }
-            shards.append(Rows(part, size))
+            shards.append(ShardRows(part, size))
             start += size
         return shards
 

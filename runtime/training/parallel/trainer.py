@@ -18,7 +18,7 @@ from lstm_lower.runtime.training.learner import Learner, OnNan, Reduction, StepR
 from lstm_lower.runtime.training.parallel.pool import LostError, Pool, Sums
 from lstm_lower.runtime.training.parallel.program import program_of
 from lstm_lower.runtime.training.parallel.replica import Shard, ShardResult
-from lstm_lower.runtime.training.parallel.shards import Rows, Rowwise, loss_of, mean, reduction_of
+from lstm_lower.runtime.training.parallel.shards import Rowwise, ShardRows, loss_of, mean, reduction_of
 from lstm_lower.runtime.training.trainable import Trainable
 from lstm_lower.runtime.training.trainer import Trainer
 
@@ -202,7 +202,7 @@ class DistributedTrainer(Trainable):
             except LostError:
                 self._pool.recover()
 
-    def _attempt(self, parts: Sequence[Rows], reduction: Reduction, outputs: Sequence[str]) -> StepResult:
+    def _attempt(self, parts: Sequence[ShardRows], reduction: Reduction, outputs: Sequence[str]) -> StepResult:
         """A step that changes nothing where a worker is lost before any has updated its state."""
         trainer, counts = self._trainer, [part.count for part in parts]
         states = {pair.output: pair.input for pair in self._pairs}

@@ -137,7 +137,7 @@ def _damage_fields(path: Path, draw: random.Random) -> None:
 
 
 def _damaged_table(path: Path, draw: random.Random) -> list[tuple[bytes, bytes]]:
-    region = table.Region(path)
+    region = table.FileRegion(path)
     entries = [entry for _, handle in table.blocks(region) for entry in table.entries(region, handle)]
     for _ in range(draw.choice([1, 1, 3])):
         index = draw.randrange(len(entries))
