@@ -141,6 +141,9 @@ class _Extrapolation:
             for node in nodes
         ):
             raise UnlikeError(self._said(nodes))
+        # What nobody reads yet a gradient may.
+        for outputs in zip(*(node.outputs for node in nodes), strict=True):
+            self._note_shapes(outputs)
         for index in range(len(first.inputs)):
             operands = [node.inputs[index] for node in nodes]
             present = tuple(x for x in operands if x is not None)
