@@ -45,12 +45,10 @@ class NewHeadPass(Pass):
         """Edits the graph.
 
         Raises:
-            InvalidInputError: the model has such weights already.
+            InvalidInputError: something else has the names of the new weights.
             UnsupportedOpError: no linear layer makes the first output, or others depend on it.
         """
         graph = model.graph
-        if taken := [name for name in (WEIGHT, BIAS) if name in graph.initializers]:
-            raise InvalidInputError(f"replace_head requires a model without '{taken[0]}', got one with it")
         if not graph.outputs:
             raise InvalidInputError("replace_head requires a model with an output, got none")
         made, behind = graph.outputs[0], [graph.outputs[0]]
@@ -59,6 +57,7 @@ class NewHeadPass(Pass):
             behind.append(made)
         features = self._features(made)
         self._check_readers(graph, behind)
+        self._free_names(graph, _nodes_before(made, features))
         for value in behind:
             shape = declared_shape(value)
             value.shape = None if shape is None else stated((*shape[:-1], self.classes))
@@ -94,6 +93,17 @@ class NewHeadPass(Pass):
                 what = f"{others[0].op_type} '{others[0].name}'" if others else f"output '{value.name}'"
                 raise UnsupportedOpError(f"replace_head requires a last layer that nothing else reads, got {what}")
 
+    def _free_names(self, graph: ir.Graph, layer: set[ir.Node]) -> None:
+        """Takes the names of the new weights from those of the old layer."""
+        for name in (WEIGHT, BIAS):
+            value = graph.initializers.get(name)
+            if value is not None and (value.is_graph_input() or not {use.node for use in value.uses()} <= layer):
+                raise InvalidInputError(
+                    f"replace_head requires that nothing but the last layer reads '{name}', the name of a new weight, "
+                    "got a model in which something else does"
+                )
+            graph.initializers.pop(name, None)
+
     def _put(self, graph: ir.Graph, made: ir.Value, features: ir.Value) -> None:
         facts = self.context.space.facts
         shape, dtype = facts.shape(features), facts.dtype(features)
@@ -114,6 +124,19 @@ class NewHeadPass(Pass):
             weights.append(b.wrap(value))
         b.replace(made, b.wrap(features) @ weights[0] + weights[1])
         detach(node)
+
+
+def _nodes_before(made: ir.Value, features: ir.Value) -> set[ir.Node]:
+    """The nodes that make a value of features."""
+    nodes: set[ir.Node] = set()
+    left: list[ir.Value | None] = [made]
+    while left:
+        value = left.pop()
+        node = _producer(value)
+        if value is not features and node is not None and node not in nodes:
+            nodes.add(node)
+            left.extend(node.inputs)
+    return nodes
 
 
 def _are_weights(node: ir.Node | None, product: std.Standard) -> bool:

@@ -90,6 +90,18 @@ def test_arguments() -> None:
     for wrong in (0, True, 2.5):
         with pytest.raises(InvalidInputError, match="classes requires"):
             ll.replace_head(_model(ENDINGS["gemm"]), wrong)  # type: ignore[arg-type]
-    again = ll.replace_head(_model(ENDINGS["gemm"]), 5)
-    with pytest.raises(InvalidInputError, match=r"without 'head\.weight'"):
-        ll.replace_head(again, 4)
+    again = ll.replace_head(ll.replace_head(_model(ENDINGS["gemm"]), 5), 4)
+    assert {x.name: list(x.dims) for x in again.graph.initializer} == {
+        "u": [4, 8],
+        "head.weight": [8, 4],
+        "head.bias": [4],
+    }
+    model = _model(ENDINGS["gemm"])
+    for values in (model.graph.initializer, [node.input for node in model.graph.node]):
+        for each in values:
+            if isinstance(each, onnx.TensorProto):
+                each.name = each.name.replace("u", "head.weight")
+            else:
+                each[:] = ["head.weight" if x == "u" else x for x in each]
+    with pytest.raises(InvalidInputError, match=r"reads 'head\.weight'"):
+        ll.replace_head(model, 4)
