@@ -23,7 +23,7 @@ FILES = Path(__file__).parents[1] / "data" / "tensorflow_files"
 REFUSED = "another file than the one that is read is required as output"
 # Parameters of commands that are paths and are read.
 READ = {"model", "first", "second", "data", "inputs", "initial", "trained", "validation", "checkpoint", "lowered"}
-READ |= {"onnxruntime_web"}
+READ |= {"onnxruntime_web", "adapter"}
 
 
 def test_every_path_is_read_or_written() -> None:
