@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lstm_lower.passes.base import Pass as Pass
+    from lstm_lower.passes.model_pass import Pass as Pass
 
 __all__ = ["Pass", "named"]
 
@@ -27,6 +27,6 @@ def __getattr__(name: str) -> Any:
     # Not at once: importing the package stays fast.
     if name != "Pass":
         raise AttributeError(f"module 'lstm_lower.passes' has no attribute {name!r}")
-    from lstm_lower.passes.base import Pass
+    from lstm_lower.passes.model_pass import Pass
 
     return Pass

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder
-from lstm_lower.passes.base import Pass
+from lstm_lower.passes.model_pass import Pass
 from lstm_lower.passes.rewriting import Results, Rewriting
 
 

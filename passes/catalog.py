@@ -13,7 +13,6 @@ import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError, InvalidModelError, nearest
 from lstm_lower.graph.dump import dump
-from lstm_lower.passes.base import Pass
 from lstm_lower.passes.branches import ConstantBranchPass
 from lstm_lower.passes.inline import InlineFunctionsPass
 from lstm_lower.passes.loops.algebraic_simplification import AlgebraicSimplification
@@ -32,6 +31,7 @@ from lstm_lower.passes.loops.reduction_recognition import ReductionRecognition
 from lstm_lower.passes.loops.rerolling import LoopRerolling
 from lstm_lower.passes.loops.sigmoid_recognition import SigmoidRecognition
 from lstm_lower.passes.loops.trip_count import TripCount
+from lstm_lower.passes.model_pass import Pass
 from lstm_lower.passes.trace import Trace
 
 

@@ -15,9 +15,9 @@ from lstm_lower.graph.edit import detach
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.subgraphs import all_graphs, all_nodes, subgraphs_of
 from lstm_lower.graph.values import stated
-from lstm_lower.passes.base import Pass
 from lstm_lower.passes.formulas.complex_numbers import Number, each, joined, product, quotient
 from lstm_lower.passes.formulas.sizes import wide
+from lstm_lower.passes.model_pass import Pass
 
 # The facet `by_parts`: how an operator on complex numbers is computed from their real and imaginary parts.
 # Complex numbers become real ones with a last axis of two, as ONNX's DFT has them. A rule takes an operator's view,

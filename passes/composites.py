@@ -24,7 +24,7 @@ from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import UnknownEntry, declared_shape
 from lstm_lower.opdef import Call
 from lstm_lower.ops.ort_elementwise import MICROSOFT
-from lstm_lower.passes.base import Pass
+from lstm_lower.passes.model_pass import Pass
 from lstm_lower.passes.rewriting import Results, Rewriting, values_of
 from lstm_lower.passes.rules.registry import RULES, Node
 from lstm_lower.passes.shapes import state

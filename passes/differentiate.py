@@ -20,7 +20,6 @@ from lstm_lower.graph.operator_versions import form
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import stated
 from lstm_lower.ops.ort_elementwise import MICROSOFT
-from lstm_lower.passes.base import Context, Pass
 from lstm_lower.passes.decompositions.decompose import DecomposePass
 from lstm_lower.passes.decompositions.fourier import is_inexact
 from lstm_lower.passes.driver import transform
@@ -29,6 +28,7 @@ from lstm_lower.passes.gradients.activity import Activity, learned, weights
 from lstm_lower.passes.gradients.ragged_scans import ragged_scans_to_loops
 from lstm_lower.passes.gradients.registry import expanded_like, has_rule
 from lstm_lower.passes.gradients.reverse import ReverseMode
+from lstm_lower.passes.model_pass import Context, Pass
 from lstm_lower.passes.opset.installed import newest_opset
 from lstm_lower.passes.pipeline import OptimizePass
 from lstm_lower.passes.targets.legalize import legalizing_passes

@@ -10,8 +10,8 @@ import onnx_ir as ir
 
 from lstm_lower.forks import HeldSetting
 from lstm_lower.graph.copies import copy_model
-from lstm_lower.passes.base import Context, Pass
 from lstm_lower.passes.malformed import Source, malformed_models_explained
+from lstm_lower.passes.model_pass import Context, Pass
 from lstm_lower.records import attachments
 from lstm_lower.records.model_files import load, to_proto
 

@@ -10,7 +10,6 @@ from lstm_lower.graph.builder import replace
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import stated
-from lstm_lower.passes.base import Pass
 from lstm_lower.passes.composites import LowerCompositesPass
 from lstm_lower.passes.gradients.ranks import DemandedRanksPass
 from lstm_lower.passes.gradients.sequences_to_tensors import SequencesToTensorsPass
@@ -19,6 +18,7 @@ from lstm_lower.passes.loops.dead_code_elimination import DeadCodeElimination
 from lstm_lower.passes.loops.induction_variables import InductionVariables
 from lstm_lower.passes.loops.loop_to_scan import LoopToScan
 from lstm_lower.passes.loops.trip_count import TripCount
+from lstm_lower.passes.model_pass import Pass
 from lstm_lower.passes.opset.conversion import ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.passes.tidy import NameOutputsPass, SortPass, StatedDefaultsPass, UniqueNamesPass, VerifyPass

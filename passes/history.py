@@ -16,7 +16,7 @@ from lstm_lower.graph.dump import attribute_text, constant_text, type_text
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.scopes import scope
 from lstm_lower.graph.subgraphs import with_inner
-from lstm_lower.passes.base import Pass
+from lstm_lower.passes.model_pass import Pass
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

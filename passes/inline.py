@@ -16,7 +16,7 @@ from lstm_lower.graph.names import Names
 from lstm_lower.graph.structure import function_label, verify_calls
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of, with_inner
 from lstm_lower.graph.verify import verify
-from lstm_lower.passes.base import Pass
+from lstm_lower.passes.model_pass import Pass
 
 Functions = Mapping[ir.OperatorIdentifier, ir.Function]
 

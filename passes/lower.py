@@ -10,12 +10,12 @@ import onnx
 import onnx_ir as ir
 
 from lstm_lower.errors import UnsupportedOpError
-from lstm_lower.passes.base import MODIFIED, Pass
 from lstm_lower.passes.branches import ConstantBranchPass
 from lstm_lower.passes.complex_numbers import RealPartsPass
 from lstm_lower.passes.composites import LowerCompositesPass, is_to_lower, unsupported_nodes
 from lstm_lower.passes.driver import transform
 from lstm_lower.passes.inline import InlineFunctionsPass
+from lstm_lower.passes.model_pass import MODIFIED, Pass
 from lstm_lower.passes.opset.conversion import ConvertOpsetPass, check_opset
 from lstm_lower.passes.pipeline import OptimizePass, Trace, parse_schedule
 from lstm_lower.passes.repair import BlockLSTMV2GradientPass

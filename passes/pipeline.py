@@ -20,7 +20,6 @@ from lstm_lower.graph.bindings import composite_nodes
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.dump import dump
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of, with_inner
-from lstm_lower.passes.base import Context, Pass
 from lstm_lower.passes.catalog import chosen
 from lstm_lower.passes.driver import run_passes, transform
 from lstm_lower.passes.inline import InlineLoopsPass
@@ -51,6 +50,7 @@ from lstm_lower.passes.loops.trip_count import TripCount
 from lstm_lower.passes.loops.vectorization import Vectorization
 from lstm_lower.passes.loops.views.loop import scans_of
 from lstm_lower.passes.loops.views.loop_pass import LoopPass
+from lstm_lower.passes.model_pass import Context, Pass
 from lstm_lower.passes.opset.conversion import ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.passes.targets.cpu import CPU

@@ -12,7 +12,7 @@ from lstm_lower.graph.bindings import composite_nodes, definition_of
 from lstm_lower.graph.form import node_label
 from lstm_lower.opdef import Arranged
 from lstm_lower.ops.block import BlockLSTMGrad, BlockLSTMGradV2, BlockLSTMV2
-from lstm_lower.passes.base import Pass
+from lstm_lower.passes.model_pass import Pass
 
 
 class WrongGradientWarning(LstmLowerWarning):

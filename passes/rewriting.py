@@ -17,7 +17,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Constants, Expr, Workspace, replace
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.subgraphs import subgraphs_of
-from lstm_lower.passes.base import Context
+from lstm_lower.passes.model_pass import Context
 
 # The only output, or the outputs in order; an output that nothing reads may be `None`.
 Results = Expr | ir.Value | Sequence[Expr | ir.Value | None]

@@ -13,7 +13,7 @@ from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.names import Names
 from lstm_lower.graph.subgraphs import with_inner
 from lstm_lower.graph.values import declared_shape, stated
-from lstm_lower.passes.base import Pass
+from lstm_lower.passes.model_pass import Pass
 from lstm_lower.records.model_files import as_proto
 
 # Larger initializers stay behind: shape inference reads only small ones, such as shapes and axes.

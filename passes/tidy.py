@@ -15,7 +15,7 @@ from lstm_lower.graph.operator_versions import form
 from lstm_lower.graph.structure import verify_structure
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of, with_inner
 from lstm_lower.graph.verify import verify_types
-from lstm_lower.passes.base import Pass
+from lstm_lower.passes.model_pass import Pass
 from lstm_lower.passes.opset.installed import raise_ir_version
 
 T = TypeVar("T", ir.Value, ir.Node)

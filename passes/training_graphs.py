@@ -16,7 +16,7 @@ from lstm_lower.opdef import OpDef, definition
 from lstm_lower.ops import ort_layers, ort_updates
 from lstm_lower.ops.ort_elementwise import MICROSOFT
 from lstm_lower.ops.ort_recurrent import LSTMGrad, LSTMTraining
-from lstm_lower.passes.base import Pass
+from lstm_lower.passes.model_pass import Pass
 
 # Operand that is changed in place -> output that has it afterwards, which a node may leave out.
 _IN_PLACE: Mapping[str, Mapping[int, int]] = {

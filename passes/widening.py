@@ -13,7 +13,7 @@ from lstm_lower.graph.builder import Builder, Workspace
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.structure import STANDARD_DOMAINS
 from lstm_lower.graph.subgraphs import all_nodes
-from lstm_lower.passes.base import Pass
+from lstm_lower.passes.model_pass import Pass
 
 # Attributes that say a dtype by its number.
 _DTYPES = ("to", "dtype", "stash_type", "output_dtype", "output_datatype", "softmax_precision")

@@ -19,7 +19,7 @@ from lstm_lower.cli.sources import ImportOptions
 from lstm_lower.errors import LstmLowerError, LstmLowerWarning
 from lstm_lower.tensorflow.against_tensorflow import Comparison, Lowering
 from lstm_lower.tensorflow.anatomy import anatomy
-from lstm_lower.tensorflow.files.opening import read_file
+from lstm_lower.tensorflow.files.graph_files import read_file
 from lstm_lower.tensorflow.original import RefusedError
 
 

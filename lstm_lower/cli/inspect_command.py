@@ -181,7 +181,7 @@ def inspect_graph(
         OSError: it cannot be read.
     """
     from lstm_lower.tensorflow.anatomy import anatomy
-    from lstm_lower.tensorflow.files.opening import NOTHING_SAVED, read_file
+    from lstm_lower.tensorflow.files.graph_files import NOTHING_SAVED, read_file
 
     file = read_file(path, checkpoint)
     contents = anatomy(file, signature, inputs, outputs)

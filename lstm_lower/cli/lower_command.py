@@ -45,7 +45,7 @@ from lstm_lower.records.files import check_place, own_path, write_text
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from lstm_lower.passes.base import Pass
+    from lstm_lower.passes.model_pass import Pass
     from lstm_lower.passes.trace import Trace
     from lstm_lower.runtime.proof.check import Report
 

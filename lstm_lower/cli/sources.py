@@ -213,7 +213,7 @@ def chosen(path: Path, options: ImportOptions, fed: Sequence[str] = ()) -> Impor
         OSError: it cannot be read.
     """
     from lstm_lower.tensorflow.anatomy import anatomy
-    from lstm_lower.tensorflow.files.opening import read_file
+    from lstm_lower.tensorflow.files.graph_files import read_file
     from lstm_lower.tensorflow.files.saved_model import DEFAULT_SIGNATURE
 
     inputs = [*(names_of(options.inputs) or ()), *fed] or None

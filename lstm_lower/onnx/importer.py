@@ -11,9 +11,9 @@ import onnx
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError
-from lstm_lower.passes.base import Pass
 from lstm_lower.passes.driver import transform
 from lstm_lower.passes.gradient_preparation import preparing_passes
+from lstm_lower.passes.model_pass import Pass
 from lstm_lower.passes.targets.legalize import legalizing_passes
 from lstm_lower.passes.training.evaluation import EvaluationPass
 from lstm_lower.passes.training.layers import LayerStatePass

@@ -18,10 +18,10 @@ from lstm_lower.errors import InvalidInputError, some
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.values import stated
-from lstm_lower.passes.base import Pass
 from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.gradient_preparation import preparing_passes
 from lstm_lower.passes.lower import lowering_passes
+from lstm_lower.passes.model_pass import Pass
 from lstm_lower.passes.training.evaluation import InferenceFormPass
 from lstm_lower.passes.training.layers import LayerStatePass
 from lstm_lower.passes.training.objective import ObjectivePass

@@ -16,8 +16,8 @@ import lstm_lower
 from lstm_lower import opdef
 from lstm_lower.graph.dump import type_text
 from lstm_lower.graph.values import declared_shape
-from lstm_lower.passes.base import Pass
 from lstm_lower.passes.history import GraphState, NodeState, PassStep
+from lstm_lower.passes.model_pass import Pass
 from lstm_lower.passes.rules.registry import RULES
 from lstm_lower.records import certificate
 from lstm_lower.records import state as training_state

@@ -14,7 +14,7 @@ from lstm_lower.opdef import DOMAIN, definition
 from lstm_lower.ops import block
 from lstm_lower.tensorflow.files import saved_model, steps
 from lstm_lower.tensorflow.files.functions import OpTable, called
-from lstm_lower.tensorflow.files.opening import GraphFile, source_of, whole
+from lstm_lower.tensorflow.files.graph_files import GraphFile, source_of, whole
 from lstm_lower.tensorflow.files.views import View, data_inputs
 from lstm_lower.tensorflow.model import is_convertible
 from lstm_lower.tensorflow.sources import Source, Variable

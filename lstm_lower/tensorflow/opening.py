@@ -9,7 +9,7 @@ from typing import Any
 
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.extras import needed_by
-from lstm_lower.tensorflow.files import opening
+from lstm_lower.tensorflow.files import graph_files
 from lstm_lower.tensorflow.sources import Source
 
 
@@ -43,7 +43,11 @@ def open_source(
         raise InvalidInputError(f"specs requires a tf.function as the source, got {type(source).__name__}")
     values = None if checkpoint is None else Path(checkpoint)
     if is_path or hasattr(source, "DESCRIPTOR"):
-        return opening.open_file(Path(source), signature, values) if is_path else opening.open_message(source, values)
+        return (
+            graph_files.open_file(Path(source), signature, values)
+            if is_path
+            else graph_files.open_message(source, values)
+        )
     if any(hasattr(source, name) for name in ("get_concrete_function", "structured_input_signature", "as_graph_def")):
         with needed_by("the import of what lives in TensorFlow"):
             from lstm_lower.tensorflow import live

@@ -33,10 +33,10 @@ from lstm_lower.runtime.serialized import as_written, open_session
 from lstm_lower.runtime.session import Session
 from lstm_lower.runtime.values import dtype_of
 from lstm_lower.torch import losses, optimizers
-from lstm_lower.torch.causes import first_line
 from lstm_lower.torch.export import Traced
 from lstm_lower.torch.given_draws import BY_SHAPE, PLAN, PLANS, GivenDraws, given
 from lstm_lower.torch.interface import Operands, checked_loss, copied_weights, named_tensors, numbers
+from lstm_lower.torch.pytorch_errors import first_line
 from lstm_lower.torch.trials import undone
 from lstm_lower.torch.variation import Variation
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from lstm_lower.torch.causes import is_users
+from lstm_lower.torch.pytorch_errors import is_users
 from lstm_lower.torch.source import around, innermost, is_caught, only_moves, only_raises
 from lstm_lower.torch.trials import RefusedError, Trials
 

@@ -21,8 +21,8 @@ from torch.fx.experimental.sym_node import SymNode
 
 from lstm_lower.replacement import replaced
 from lstm_lower.torch.aten.tracing import traces
-from lstm_lower.torch.causes import is_users
 from lstm_lower.torch.interface import Step
+from lstm_lower.torch.pytorch_errors import is_users
 from lstm_lower.torch.source import innermost, is_caught, only_raises
 
 

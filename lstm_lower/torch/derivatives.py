@@ -19,13 +19,13 @@ from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, replace
 from lstm_lower.graph.subgraphs import all_nodes
-from lstm_lower.passes.base import Pass
 from lstm_lower.passes.differentiate import check_rules, decomposed
 from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.gradient_preparation import preparing_passes
 from lstm_lower.passes.gradients.activity import Activity
 from lstm_lower.passes.gradients.ragged_scans import ragged_scans_to_loops
 from lstm_lower.passes.gradients.reverse import ReverseMode
+from lstm_lower.passes.model_pass import Pass
 from lstm_lower.replacement import replaced
 from lstm_lower.torch.aten.registry import Call, translates
 from lstm_lower.torch.aten.tracing import operator

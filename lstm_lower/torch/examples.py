@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from lstm_lower.errors import InvalidInputError, LstmLowerError, UnsupportedOpError, some
-from lstm_lower.torch.causes import raised
 from lstm_lower.torch.control_flow import Plainly
 from lstm_lower.torch.hooks import refuse_others
 from lstm_lower.torch.interface import Operands, attributes_kept, checked_loss, copied_weights, named_tensors, parts
 from lstm_lower.torch.memory import Memory
+from lstm_lower.torch.pytorch_errors import raised
 from lstm_lower.torch.wrappers import eagerly, unlike_numbers
 
 

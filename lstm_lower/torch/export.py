@@ -33,7 +33,6 @@ from lstm_lower.torch.aten.sizes import OpenSizeError
 from lstm_lower.torch.aten.translate import translate
 from lstm_lower.torch.axes import BY_ITSELF, Axes, DynamicShapes, Requested, check_open, choices, requested
 from lstm_lower.torch.branches import axes_of, decided_axes, open_axes
-from lstm_lower.torch.causes import cause, first_line, raised, way_around
 from lstm_lower.torch.checks import values_unchecked
 from lstm_lower.torch.control_flow import any_length, batches_first
 from lstm_lower.torch.derivatives import derivatives_written, with_inner_gradients
@@ -44,8 +43,9 @@ from lstm_lower.torch.lengths import Lengths
 from lstm_lower.torch.modules import all_classes_scored, cumulative_averages, masks_unread, unchecked_distributions
 from lstm_lower.torch.open_lengths import Length, Place, UnlikeError, extrapolated
 from lstm_lower.torch.own_gradients import own_gradients_traced, results_alone, tied
+from lstm_lower.torch.pytorch_errors import cause, first_line, raised, way_around
 from lstm_lower.torch.size_arithmetic import logarithms_allowed, open_arithmetic, open_numbers
-from lstm_lower.torch.sizes import Comparison
+from lstm_lower.torch.size_comparison import Comparison
 from lstm_lower.torch.steps import TracedSteps
 from lstm_lower.torch.trials import Trials
 from lstm_lower.torch.wrappers import eagerly

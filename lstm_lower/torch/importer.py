@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from lstm_lower.arguments import explained
 from lstm_lower.errors import InvalidInputError, LstmLowerWarning, UnsupportedOpError, some
 from lstm_lower.graph.copies import copy_model
-from lstm_lower.passes.base import Pass
 from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.gradient_preparation import preparing_passes
 from lstm_lower.passes.loops.rerolling import LoopRerolling
+from lstm_lower.passes.model_pass import Pass
 from lstm_lower.passes.targets.legalize import legalizing_passes
 from lstm_lower.passes.training import evaluation
 from lstm_lower.passes.training.evaluation import EvaluationPass
@@ -33,7 +33,7 @@ from lstm_lower.records import certificate, holdings
 from lstm_lower.records import state as training_state
 from lstm_lower.records.origin import Origin
 from lstm_lower.records.state import Role, StatePair
-from lstm_lower.torch import causes, examples, losses, optimizers, states
+from lstm_lower.torch import examples, losses, optimizers, pytorch_errors, states
 from lstm_lower.torch.autograd_comparison import Made, certified
 from lstm_lower.torch.axes import DynamicShapes
 from lstm_lower.torch.export import Exported, Traced, settled, trace
@@ -53,7 +53,7 @@ What = Literal["train", "gradients", "input_gradient", "forward"]
 Frozen = Literal["constant", "state"]
 
 
-@explained(causes.told)
+@explained(pytorch_errors.told)
 def from_torch(
     module: nn.Module,
     example_inputs: Any,

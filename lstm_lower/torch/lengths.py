@@ -17,11 +17,11 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from lstm_lower.torch.axes import Axes, Requested
-from lstm_lower.torch.causes import is_users
 from lstm_lower.torch.control_flow import any_length
 from lstm_lower.torch.interface import Step, copied_weights
 from lstm_lower.torch.loops import LOOP
 from lstm_lower.torch.open_lengths import Length, Place
+from lstm_lower.torch.pytorch_errors import is_users
 from lstm_lower.torch.trials import Trials, undone
 
 # Steps that are traced: four that are rolled up (`LoopRerolling`), and others at either end.

@@ -25,9 +25,9 @@ from lstm_lower.graph.edit import operands as reads
 from lstm_lower.graph.inference import Inferred, infers
 from lstm_lower.graph.standard.view import Operand
 from lstm_lower.graph.subgraphs import all_nodes
-from lstm_lower.passes.base import Pass
 from lstm_lower.passes.gradients.registry import Cotangents, Gradients, differentiates, stops, unbroadcast
 from lstm_lower.passes.gradients.reverse import between
+from lstm_lower.passes.model_pass import Pass
 from lstm_lower.replacement import replaced
 from lstm_lower.torch.aten.registry import Call, translates
 from lstm_lower.torch.aten.tracing import operator

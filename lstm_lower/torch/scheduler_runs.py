@@ -14,7 +14,7 @@ from torch.optim import lr_scheduler
 
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError
 from lstm_lower.passes.training.schedules import RateTable
-from lstm_lower.torch.causes import first_line
+from lstm_lower.torch.pytorch_errors import first_line
 
 # What a table may move: the rate, and by either name the momentum.
 _MOVING = ("lr", "momentum", "betas")

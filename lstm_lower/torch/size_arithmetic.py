@@ -13,7 +13,7 @@ import torch
 from torch._export.verifier import Verifier
 
 from lstm_lower.replacement import replaced
-from lstm_lower.torch.causes import frames, is_users
+from lstm_lower.torch.pytorch_errors import frames, is_users
 
 T = TypeVar("T")
 

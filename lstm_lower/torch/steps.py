@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from lstm_lower.torch.axes import BY_ITSELF, Axes
-from lstm_lower.torch.causes import is_users
 from lstm_lower.torch.interface import Step
+from lstm_lower.torch.pytorch_errors import is_users
 from lstm_lower.torch.source import innermost
 from lstm_lower.torch.trials import RefusedError, Trials
 

@@ -23,9 +23,9 @@ from torch.utils import _pytree as pytree
 from lstm_lower.errors import LstmLowerError, UnsupportedOpError, some
 from lstm_lower.passes.inline import InlineFunctionsPass
 from lstm_lower.passes.training.updates import UpdateModel, UpdateRate
-from lstm_lower.torch.causes import first_line
 from lstm_lower.torch.export import export
 from lstm_lower.torch.interface import numbers
+from lstm_lower.torch.pytorch_errors import first_line
 
 # State by weight, options by group, in an optimizer's own order.
 Held = tuple[list[dict[str, Any]], list[dict[str, Any]]]

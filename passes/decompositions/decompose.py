@@ -7,9 +7,9 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from lstm_lower.graph.builder import Builder
-from lstm_lower.passes.base import Pass
 from lstm_lower.passes.decompositions import decomposes
 from lstm_lower.passes.decompositions.functions import expanded
+from lstm_lower.passes.model_pass import Pass
 from lstm_lower.passes.rewriting import Results, Rewriting
 
 

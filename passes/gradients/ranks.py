@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.subgraphs import subgraphs_of
-from lstm_lower.passes.base import Pass
+from lstm_lower.passes.model_pass import Pass
 
 
 class DemandedRanksPass(Pass):

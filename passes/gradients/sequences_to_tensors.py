@@ -19,10 +19,10 @@ from lstm_lower.graph.copies import Copier
 from lstm_lower.graph.edit import detach, remove_unread
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import stated
-from lstm_lower.passes.base import Pass
 from lstm_lower.passes.gradients.saving import variation
 from lstm_lower.passes.loops.views.loop import State
 from lstm_lower.passes.loops.views.while_loop import WhileLoop, all_loops
+from lstm_lower.passes.model_pass import Pass
 
 # Longer ones are not taken apart: the model would grow with them.
 MOST_PARTS = 4096

@@ -21,12 +21,12 @@ from lstm_lower.graph.builder import replace
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.subgraphs import subgraphs_of
-from lstm_lower.passes.base import Context
 from lstm_lower.passes.loops.loop_fusion import merge_outputs, merge_recurrences
 from lstm_lower.passes.loops.views.dependence import is_pure
 from lstm_lower.passes.loops.views.loop import Loop
 from lstm_lower.passes.loops.views.loop_pass import LoopPass, OnGraphs
 from lstm_lower.passes.loops.views.value_numbering import node_key
+from lstm_lower.passes.model_pass import Context
 
 
 class CommonSubexpressionElimination(OnGraphs, LoopPass):

@@ -21,9 +21,9 @@ from lstm_lower.graph import provenance
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import replace
 from lstm_lower.graph.edit import detach, operands
-from lstm_lower.passes.base import Context
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput, State, behind_identity, is_scan
 from lstm_lower.passes.loops.views.value_numbering import node_key
+from lstm_lower.passes.model_pass import Context
 
 # Numbers of expressions lie below those by which a key tells a subgraph's own values.
 _FIRST = -(1 << 40)

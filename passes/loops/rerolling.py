@@ -32,7 +32,6 @@ from lstm_lower.graph.builder import Builder, Expr, Workspace
 from lstm_lower.graph.edit import detach, remove_unread
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import subgraphs_of, with_inner
-from lstm_lower.passes.base import Pass
 from lstm_lower.passes.loops.views.rows import (
     Carried,
     Code,
@@ -46,6 +45,7 @@ from lstm_lower.passes.loops.views.rows import (
     StepRows,
     element_of,
 )
+from lstm_lower.passes.model_pass import Pass
 from lstm_lower.passes.tidy import unread_weights
 
 LEAST_STEPS = 4

@@ -26,11 +26,11 @@ from lstm_lower.graph.builder import END, Builder, Expr, replace
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.names import Names
 from lstm_lower.graph.values import declared_shape
-from lstm_lower.passes.base import Context
 from lstm_lower.passes.loops.schedule import block_steps
 from lstm_lower.passes.loops.views.loop import BLOCK, BLOCKS, Loop, ScanInput, ScanOutput, is_divided
 from lstm_lower.passes.loops.views.loop_pass import LoopPass
 from lstm_lower.passes.loops.views.partitions import Segment, cut, segments_of
+from lstm_lower.passes.model_pass import Context
 
 # Longer blocks are made only where it is known that there are as many steps: a shorter one is padded.
 MOST_PADDED = 1 << 16

@@ -10,7 +10,7 @@ from lstm_lower import arguments
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.graph.subgraphs import with_inner
 from lstm_lower.graph.values import declared_shape
-from lstm_lower.passes.base import Pass
+from lstm_lower.passes.model_pass import Pass
 
 _SIZES = "sizes (--dim) require"
 

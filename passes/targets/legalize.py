@@ -14,11 +14,11 @@ from lstm_lower.graph.edit import captures
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.subgraphs import all_nodes, with_inner
-from lstm_lower.passes.base import Pass
 from lstm_lower.passes.decompositions.decompose import DecomposePass
 from lstm_lower.passes.inline import InlineFunctionsPass
 from lstm_lower.passes.loops.closed_bodies import ClosedBodies
 from lstm_lower.passes.loops.views.loop import is_scan, scans_of
+from lstm_lower.passes.model_pass import Pass
 from lstm_lower.passes.rewriting import Results
 from lstm_lower.passes.targets.cpu import CPU
 from lstm_lower.passes.targets.target import Lack, Target

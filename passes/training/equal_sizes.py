@@ -14,8 +14,8 @@ from lstm_lower.dims import is_name
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.values import declared_shape
-from lstm_lower.passes.base import Pass
 from lstm_lower.passes.formulas.sizes import with_size
+from lstm_lower.passes.model_pass import Pass
 
 
 class EqualSizesPass(Pass):

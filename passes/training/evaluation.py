@@ -18,8 +18,8 @@ from lstm_lower.graph.form import node_label
 from lstm_lower.graph.standard.view import constant_of
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import declared_shape
-from lstm_lower.passes.base import Pass
 from lstm_lower.passes.inline import InlineFunctionsPass
+from lstm_lower.passes.model_pass import Pass
 from lstm_lower.passes.randomness import draws
 from lstm_lower.passes.tidy import RemoveUnreadWeightsPass
 from lstm_lower.passes.training.losses import Loss

@@ -8,9 +8,9 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.edit import detach
-from lstm_lower.passes.base import Pass
 from lstm_lower.passes.formulas.philox import Stream, fractions
 from lstm_lower.passes.formulas.sizes import up_to
+from lstm_lower.passes.model_pass import Pass
 from lstm_lower.passes.opset.conversion import ConvertOpsetPass
 from lstm_lower.passes.training.step import TrainingStep
 from lstm_lower.records import state as training_state

@@ -22,7 +22,7 @@ from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.edit import detach, set_operands
 from lstm_lower.graph.scopes import scope
 from lstm_lower.graph.subgraphs import all_nodes
-from lstm_lower.passes.base import Pass
+from lstm_lower.passes.model_pass import Pass
 from lstm_lower.records import adaptation
 from lstm_lower.records.adaptation import Adaptation, Kind
 

@@ -14,7 +14,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.edit import detach, remove_unread
 from lstm_lower.graph.values import declared_shape, stated
-from lstm_lower.passes.base import Pass
+from lstm_lower.passes.model_pass import Pass
 from lstm_lower.passes.training.low_rank import constant_source
 
 # The weights of the new layer.

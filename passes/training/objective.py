@@ -17,10 +17,10 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import stated
-from lstm_lower.passes.base import Pass
 from lstm_lower.passes.differentiate import GradientPass
 from lstm_lower.passes.gradients.activity import Activity, learned, weights
 from lstm_lower.passes.gradients.fixed_constants import fixed_constants
+from lstm_lower.passes.model_pass import Pass
 from lstm_lower.passes.training.losses import BY_NAME, Loss, Target, resolve, shape_of
 from lstm_lower.records import adaptation, recipe
 from lstm_lower.records import state as training_state

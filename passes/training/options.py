@@ -13,8 +13,8 @@ import onnx_ir as ir
 from lstm_lower.errors import InvalidInputError, InvalidModelError
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.standard.view import constant_of
-from lstm_lower.passes.base import Pass
 from lstm_lower.passes.formulas.special_functions import sum_of_squares
+from lstm_lower.passes.model_pass import Pass
 from lstm_lower.passes.training.optimizers import BY_NAME, Optimizer, working_dtype
 from lstm_lower.passes.training.step import TrainingStep, needed, zeros_of
 from lstm_lower.passes.training.torch_optimizers import BY_NAME as TORCH_BY_NAME

@@ -22,7 +22,7 @@ from lstm_lower.checkpoints import messages
 from lstm_lower.records.content_kinds import Kind
 from lstm_lower.tensorflow.anatomy import anatomy
 from lstm_lower.tensorflow.files import saved_model
-from lstm_lower.tensorflow.files.opening import GraphFile
+from lstm_lower.tensorflow.files.graph_files import GraphFile
 from tests.support.command_line import run
 
 DATA = Path(__file__).parents[1] / "data"

@@ -10,9 +10,9 @@ from hypothesis import given
 
 from lstm_lower.graph.dump import dump
 from lstm_lower.graph.edit import captures
-from lstm_lower.passes.base import Context
 from lstm_lower.passes.loops.closed_bodies import ClosedBodies
 from lstm_lower.passes.loops.views.loop import scans_of
+from lstm_lower.passes.model_pass import Context
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.conftest import Golden
 from tests.support.examples import tried

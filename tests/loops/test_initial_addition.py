@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from lstm_lower.graph.dump import dump
 from lstm_lower.graph.verify import verify
-from lstm_lower.passes.base import Context
 from lstm_lower.passes.loops.initial_addition import InitialAddition
+from lstm_lower.passes.model_pass import Context
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.conftest import Golden
 from tests.support.examples import tried

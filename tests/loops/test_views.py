@@ -9,9 +9,9 @@ import pytest
 
 import lstm_lower as ll
 from lstm_lower.graph.facts import Facts
-from lstm_lower.passes.base import Context
 from lstm_lower.passes.loops.views.loop import Loop, scans_of
 from lstm_lower.passes.loops.views.rows import element_of
+from lstm_lower.passes.model_pass import Context
 from lstm_lower.passes.trace import Trace
 
 NAMELESS = """<ir_version: 8, opset_import: ["" : 18]>

@@ -17,10 +17,10 @@ from lstm_lower.errors import OverBudgetError
 from lstm_lower.graph.names import Names
 from lstm_lower.graph.structure import nesting
 from lstm_lower.graph.verify import WrongShapeWarning
-from lstm_lower.passes.base import Pass
 from lstm_lower.passes.composites import LowerCompositesPass
 from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.lower import lowering_passes
+from lstm_lower.passes.model_pass import Pass
 from lstm_lower.passes.opset.conversion import ConvertOpsetPass
 from lstm_lower.passes.pipeline import optimizing_passes
 from lstm_lower.passes.tidy import RemoveUnreadWeightsPass, SortPass, StandardImportsPass, UniqueNamesPass

@@ -8,8 +8,8 @@ import onnx_ir as ir
 import pytest
 
 from lstm_lower.graph.builder import Builder
-from lstm_lower.passes.base import Pass
 from lstm_lower.passes.loops.simplifications import PATTERNS
+from lstm_lower.passes.model_pass import Pass
 from lstm_lower.passes.patterns import Pattern
 from lstm_lower.passes.rewriting import Results, Rewriting
 from lstm_lower.passes.shapes import InferShapesPass

@@ -10,7 +10,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.dump import dump
 from lstm_lower.graph.subgraphs import all_nodes
-from lstm_lower.passes.base import Pass
+from lstm_lower.passes.model_pass import Pass
 from lstm_lower.passes.rewriting import Results, Rewriting
 
 MODEL = """<ir_version: 10, opset_import: ["": 21]> g (bool c, float[3] x) => (float[3] y, float[3] z) {

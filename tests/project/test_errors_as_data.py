@@ -16,7 +16,7 @@ from lstm_lower.errors import InvalidInputError, LstmLowerError, UnsupportedOpEr
 from lstm_lower.extras import MissingPackageError
 from lstm_lower.layouts import LayoutError
 from lstm_lower.ort_training.checkpoint_state import UnknownNameError
-from lstm_lower.passes.base import FaultyPassError
+from lstm_lower.passes.model_pass import FaultyPassError
 from lstm_lower.runtime.measuring.worker import NotMeasured, WorkerError
 from lstm_lower.tensorflow.model import OpenRankError
 from lstm_lower.tensorflow.original import RefusedError

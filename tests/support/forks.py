@@ -29,7 +29,7 @@ from tests.support import waiting
 ROOT = Path(__file__).parents[2]
 IMPORTED = (
     "lstm_lower.cli.main",
-    "lstm_lower.passes.base",
+    "lstm_lower.passes.model_pass",
     "lstm_lower.records.model_files",
     "networkx",
     "numpy",
@@ -41,7 +41,7 @@ IMPORTED = (
 IMPORTED_BY_PAGES = (*IMPORTED, "matplotlib.pyplot", "sklearn.datasets")
 
 # What processes that measure import.
-MEASURING = ("lstm_lower.passes.base", "lstm_lower.records.model_files", "onnx.reference")
+MEASURING = ("lstm_lower.passes.model_pass", "lstm_lower.records.model_files", "onnx.reference")
 
 
 def forking(*further: str) -> types.SimpleNamespace:

@@ -8,7 +8,6 @@ import inspect
 import pkgutil
 
 from lstm_lower.passes import loops
-from lstm_lower.passes.base import Pass
 from lstm_lower.passes.branches import ConstantBranchPass
 from lstm_lower.passes.composites import LowerCompositesPass
 from lstm_lower.passes.gradient_preparation import CountedLoopsPass, LiftWeightsPass
@@ -19,6 +18,7 @@ from lstm_lower.passes.loops.forward import ForwardScansPass
 from lstm_lower.passes.loops.rerolling import LoopRerolling
 from lstm_lower.passes.loops.strip_mining import StripMining
 from lstm_lower.passes.loops.views.loop_pass import LoopPass
+from lstm_lower.passes.model_pass import Pass
 from lstm_lower.passes.opset.conversion import ConvertOpsetPass
 from lstm_lower.passes.pipeline import OptimizePass
 from lstm_lower.passes.shapes import InferShapesPass

@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from lstm_lower.torch import export, given_draws, sizes  # noqa: E402
+from lstm_lower.torch import export, given_draws, size_comparison  # noqa: E402
 from lstm_lower.torch.aten import attention  # noqa: E402
 from lstm_lower.torch.aten.tracing import TRACED  # noqa: E402
 
@@ -226,7 +226,7 @@ def _loss(results: Any) -> Any:
 @pytest.mark.parametrize("names", PARTS, ids=", ".join)
 def test_the_same_draws_give_the_same_results_and_gradients(names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
-    monkeypatch.setattr(sizes, "PLANS", (given_draws.BY_PLACE,))
+    monkeypatch.setattr(size_comparison, "PLANS", (given_draws.BY_PLACE,))
     module, x = Layers(lambda m, x: [GIVEN[name](m, x) for name in names]), torch.rand(3, 5, 4) + 0.1
     # Which compares results at three sizes.
     written = export.export(module, x, loss=_loss).model

@@ -9,8 +9,8 @@ import onnx_ir as ir
 
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
-from lstm_lower.passes.base import Context, Pass
 from lstm_lower.passes.loops.views.loop import Loop, is_over_blocks, scans_of
+from lstm_lower.passes.model_pass import Context, Pass
 from lstm_lower.passes.tidy import UniqueNamesPass, verify_unique_names
 
 

@@ -13,10 +13,10 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Workspace
 from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.graph.values import Dim
-from lstm_lower.passes.base import Context
 from lstm_lower.passes.loops.views.carried_shapes import tell_shapes
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput, State, is_scan
 from lstm_lower.passes.loops.views.scalar_evolution import ScalarEvolution
+from lstm_lower.passes.model_pass import Context
 
 
 class WhileLoop(Loop):

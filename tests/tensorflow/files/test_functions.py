@@ -12,7 +12,7 @@ import pytest
 import lstm_lower as ll
 from lstm_lower.checkpoints.messages import AttrValue, FunctionDef, GraphDef
 from lstm_lower.tensorflow.files.functions import OpTable, flat_body, function_graph
-from lstm_lower.tensorflow.files.opening import read_file
+from lstm_lower.tensorflow.files.graph_files import read_file
 from lstm_lower.tensorflow.opening import open_source
 
 DATA = Path(__file__).parents[2] / "data"

@@ -16,7 +16,7 @@ import lstm_lower as ll
 from lstm_lower.checkpoints import messages
 from lstm_lower.checkpoints.values import tensor_value
 from lstm_lower.records.content_kinds import Kind, content_of
-from lstm_lower.tensorflow.files.opening import IncompleteCheckpointWarning, read_file
+from lstm_lower.tensorflow.files.graph_files import IncompleteCheckpointWarning, read_file
 from lstm_lower.tensorflow.opening import open_source
 from lstm_lower.tensorflow.sources import Source, Variable
 from tests.support.examples import tried
