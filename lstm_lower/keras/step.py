@@ -122,8 +122,8 @@ class KerasStep:
             pairs.append(dataclasses.replace(pair, role=role, gradient=self.gradients.get(pair.variable or "")))
         training_state.write(model, TrainingState(tuple(pairs), "loss", learning_rate))
         updates = []
-        if self.optimizer is not None:
-            updated = [pair.input for pair in pairs if pair.role == "weight" and pair.output is not None]
+        updated = [pair.input for pair in pairs if pair.role == "weight" and pair.output is not None]
+        if updated and self.optimizer is not None:
             updates.append(recipe.Updates(recipes.optimizer_choice(self.optimizer), None, updated))
         recipe.add(model, updates=updates, loss=recipes.loss_choice(self.loss))
 
