@@ -81,6 +81,8 @@ class TrainingOptionsPass(Pass):
 
     def __post_init__(self) -> None:
         super().__init__()
+        if self.optimizer is not None:
+            groups_of(self.optimizer)
         for name in ("clip_norm", "clip_value"):
             limit = getattr(self, name)
             number = isinstance(limit, (int, float, np.integer, np.floating))
