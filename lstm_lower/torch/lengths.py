@@ -8,7 +8,7 @@ from __future__ import annotations
 import collections
 import sys
 import types as python
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,9 @@ from lstm_lower.torch.trials import Trials, undone
 
 # Steps that are traced: four that are rolled up (`LoopRerolling`), and others at either end.
 STEPS = 6
+
+# Which axes have one length.
+_ALONE, _SAME_AXIS, _SAME_SIZE = range(3)
 
 # How often a line runs at least that is one of a loop.
 _REPEATED = 2
@@ -97,17 +100,19 @@ class Lengths:
         most = max(example.values(), default=0)
         if most < _REPEATED:
             return
-        for place in self._places():
-            if place in taken or self._size(place) - 1 > most:
-                continue
-            for group in self._groups(place, taken):
-                if group not in longer:
-                    longer[group] = self._calls({each: self._size(each) + 1 for each in group})
-                line = _line_of_more(example, longer[group])
+        for form in _ALONE, _SAME_AXIS, _SAME_SIZE:
+            for place in self._places():
+                group = self._group(form, place, taken)
+                if place in taken or self._size(place) - 1 > most or group in longer:
+                    continue
+                calls = longer[group] = self._calls({each: self._size(each) + 1 for each in group})
+                line = _line_of_more(example, calls)
                 if line is not None and (wanted == "auto" or any(axis in wanted.get(name, ()) for name, axis in group)):
                     taken.update(group)
                     self.found.append(Length(group, STEPS, line))
-                    break
+                elif form == _ALONE and calls is not None:
+                    # It may be longer by itself, and no loop is.
+                    taken.update(group)
         if self.found and any(self._run(self.tensors(each)) is None for each in (None, *self.found)):
             self.found = []
 
@@ -124,11 +129,12 @@ class Lengths:
     def _size(self, place: Place) -> int:
         return self._shapes[list(self._names).index(place[0])][place[1]]
 
-    def _groups(self, place: Place, taken: Container[Place]) -> Iterable[tuple[Place, ...]]:
+    def _group(self, form: int, place: Place, taken: Container[Place]) -> tuple[Place, ...]:
         """Axes that may have the length of one: it alone, the same axes of the same size, all of its size."""
+        if form == _ALONE:
+            return (place,)
         equal = [each for each in self._places() if self._size(each) == self._size(place) and each not in taken]
-        groups = ([place], [each for each in equal if each[1] == place[1]], equal)
-        return dict.fromkeys(map(tuple, groups))
+        return tuple(each for each in equal if form == _SAME_SIZE or each[1] == place[1])
 
     def _calls(self, sizes: Mapping[Place, int]) -> _Calls | None:
         return self._run([self._resized(number, sizes) for number in range(len(self._tensors))])

@@ -109,4 +109,7 @@ def _memories(node: Node) -> Iterator[int]:
     value = node.meta.get("val")
     for x in value if isinstance(value, (tuple, list)) else [value]:
         if isinstance(x, torch.Tensor):
+            while torch._C._functorch.is_functorch_wrapped_tensor(x):
+                # Of `vmap`.
+                x = torch._C._functorch.get_unwrapped(x)
             yield x.untyped_storage()._cdata

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -37,8 +38,10 @@ def simple(program: ExportedProgram) -> ExportedProgram:
 def _untranslated(program: ExportedProgram) -> Iterator[Node]:
     parts = (part for part in program.graph_module.modules() if isinstance(part, GraphModule))
     for node in (node for part in parts for node in needed(part.graph)):
-        is_operator = isinstance(node.target, torch._ops.OpOverload) and not isinstance(node.meta.get("val"), _NUMBERS)
-        if is_operator and node.target not in TRANSLATIONS and in_place(node.target) is None:
+        if node.op != "call_function" or node.target is operator.getitem or isinstance(node.meta.get("val"), _NUMBERS):
+            continue
+        # `vmap` leaves functions in a trace that are no operators.
+        if node.target not in TRANSLATIONS and in_place(node.target) is None:
             yield node
 
 
