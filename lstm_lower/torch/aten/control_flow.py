@@ -21,6 +21,7 @@ CHECKS = {
     aten._assert_async.msg,
     aten._assert_scalar.default,
     aten._assert_tensor_metadata.default,
+    aten._assert_tensor_metadata.default,
     aten.sym_constrain_range.default,
     aten.sym_constrain_range_for_size.default,
     torch._check,

@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
 from lstm_lower.torch.aten.changes import are_separate, in_place, needed
+from lstm_lower.torch.aten.control_flow import CHECKS
 from lstm_lower.torch.aten.registry import TRANSLATIONS
 from lstm_lower.torch.aten.writes import join_pieces
 
@@ -41,7 +42,7 @@ def _untranslated(program: ExportedProgram) -> Iterator[Node]:
         if node.op != "call_function" or node.target is operator.getitem or isinstance(node.meta.get("val"), _NUMBERS):
             continue
         # `vmap` leaves functions in a trace that are no operators.
-        if node.target not in TRANSLATIONS and in_place(node.target) is None:
+        if node.target not in TRANSLATIONS and node.target not in CHECKS and in_place(node.target) is None:
             yield node
 
 
