@@ -145,3 +145,18 @@ def test_class_numbers_out_of_range_are_refused() -> None:
         feeds = {"x0": _random(4, 3).numpy(), "x1": torch.tensor([2, 1, 0, wrong]).numpy()}
         with pytest.raises(Exception, match=r"(?i)indices|out of"):
             Session(model).run(feeds)
+
+
+@pytest.mark.parametrize("taken_apart", [False, True])
+def test_losses_of_single_samples_have_the_samples_sizes(taken_apart: bool) -> None:
+    """`run_decompositions` calls the loss of classes a scalar where it is kept, even of single samples."""
+
+    def loss(x: Tensor, classes: Tensor) -> Tensor:
+        each = functional.cross_entropy(x.flatten(0, 1), classes.flatten(), reduction="none").view_as(classes)
+        return torch.hstack([each, each]) if taken_apart else each
+
+    examples = [
+        [_random(2, 3, 5), torch.tensor([[0, 4, 2], [1, 1, 3]])],
+        [_random(1, 4, 5), torch.tensor([[3, 0, 1, 2]])],
+    ]
+    check(loss, *examples)
