@@ -110,9 +110,6 @@ class Lengths:
                 if line is not None and (wanted == "auto" or any(axis in wanted.get(name, ()) for name, axis in group)):
                     taken.update(group)
                     self.found.append(Length(group, STEPS, line))
-                elif form == _ALONE and calls is not None:
-                    # It may be longer by itself, and no loop is.
-                    taken.update(group)
         if self.found and any(self._run(self.tensors(each)) is None for each in (None, *self.found)):
             self.found = []
 
