@@ -89,7 +89,7 @@ class Attribute:
 
 
 @dataclasses.dataclass(frozen=True)
-class Declared:
+class OpDeclaration:
     """All that a definition declares.
 
     Attributes:
@@ -103,7 +103,7 @@ class Declared:
     attributes: tuple[Attribute, ...]
 
 
-def fault(declared: Declared) -> tuple[str, str, object] | None:
+def fault(declared: OpDeclaration) -> tuple[str, str, object] | None:
     """A fault in declarations: at which name, what is required there, and what came."""
     types, inputs, outputs, attributes = declared.types, declared.inputs, declared.outputs, declared.attributes
     known = sorted(DTYPES)

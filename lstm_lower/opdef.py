@@ -14,7 +14,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from lstm_lower import declarations, dims, errors
-from lstm_lower.declarations import REQUIRED, Arranged, Attribute, Declared, Operand, Slot, attr, operand, slots
+from lstm_lower.declarations import REQUIRED, Arranged, Attribute, OpDeclaration, Operand, Slot, attr, operand, slots
 from lstm_lower.dtypes import DTYPES, DType, all_dtypes, dtype_name, dtype_of
 from lstm_lower.registry import DOMAIN, ONNX_DOMAINS, SYNONYMS, Registry, is_ours, key_of
 
@@ -142,11 +142,11 @@ class OpDef:
         REGISTRY.register(cls, cls, cls.__module__)
 
     @classmethod
-    def _declared(cls, *, abstract: bool) -> Declared:  # noqa: ARG003
+    def _declared(cls, *, abstract: bool) -> OpDeclaration:  # noqa: ARG003
         """Declarations of the nested classes."""
         types = {name: allowed for name, allowed in vars(cls.Types).items() if not name.startswith("_")}
         inputs, outputs = _declarations(cls, "Inputs", Operand), _declarations(cls, "Outputs", Operand)
-        return Declared(types, inputs, outputs, _declarations(cls, "Attrs", Attribute))
+        return OpDeclaration(types, inputs, outputs, _declarations(cls, "Attrs", Attribute))
 
     @classmethod
     def summary(cls) -> str:

@@ -20,7 +20,7 @@ from lstm_lower.errors import LstmLowerError, LstmLowerWarning
 from lstm_lower.tensorflow.against_tensorflow import Comparison, Lowering
 from lstm_lower.tensorflow.anatomy import anatomy
 from lstm_lower.tensorflow.files.graph_files import read_file
-from lstm_lower.tensorflow.original import RefusedError
+from lstm_lower.tensorflow.original import TensorFlowRefusedError
 
 
 def compared(path: Path) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def _figures(found: Comparison) -> dict[str, Any]:
 
 
 def _reason(error: LstmLowerError, path: Path) -> str:
-    if isinstance(error, RefusedError):
+    if isinstance(error, TensorFlowRefusedError):
         return f"TensorFlow: {error.reason}"
     text = str(error).replace(f"{path}: ", "").replace(f"{path}", path.name)
     return text.strip().split("\n")[0][:240]

@@ -14,11 +14,11 @@ ICFO = ("i", "c", "f", "o")
 IFCO = ("i", "f", "c", "o")
 
 
-class Recurrent(OpDef, abstract=True):
+class BlockRecurrent(OpDef, abstract=True):
     """A cell of a recurrent layer, or a sequence of cells."""
 
 
-class _BlockSequence(Recurrent, abstract=True):
+class _BlockSequence(BlockRecurrent, abstract=True):
     """Common to the four ops over whole sequences."""
 
     gate_order: ClassVar[tuple[str, ...]] = ICFO
@@ -108,7 +108,7 @@ class BlockLSTMGradV2(BlockLSTMGrad):
     forward = "BlockLSTMV2"
 
 
-class LSTMBlockCell(Recurrent):
+class LSTMBlockCell(BlockRecurrent):
     """One LSTM step with optional peepholes and cell clip; gates packed i, c, f, o."""
 
     class Inputs:
@@ -136,7 +136,7 @@ class LSTMBlockCell(Recurrent):
         use_peephole = attr(bool, False)
 
 
-class LSTMBlockCellGrad(Recurrent):
+class LSTMBlockCellGrad(BlockRecurrent):
     """Gradient of one LSTMBlockCell step; dicfo is the gradient of the gates' pre-activations, packed i, c, f, o.
 
     The gradients of x, h_prev, w and b are products with dicfo and are not part of the op.
@@ -165,7 +165,7 @@ class LSTMBlockCellGrad(Recurrent):
         use_peephole = attr(bool)
 
 
-class GRUBlockCell(Recurrent):
+class GRUBlockCell(BlockRecurrent):
     """One GRU step that applies the reset gate before the product; gates packed r, u."""
 
     class Types:

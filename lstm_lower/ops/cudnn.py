@@ -14,13 +14,13 @@ from typing import Any, ClassVar
 from lstm_lower import dims
 from lstm_lower.layouts import DIRECTIONS, GATES, INPUT_MODES, ParamsLayout, resolve_skip_input
 from lstm_lower.opdef import Call, Operand, attr, operand
-from lstm_lower.ops.block import Recurrent
+from lstm_lower.ops.block import BlockRecurrent
 
 # Operands with a cell state: shaped like input_c for an lstm, not read by the other modes.
 _CELLS = ("input_c", "output_c", "output_c_backprop", "input_c_backprop")
 
 
-class CudnnSequence(Recurrent, abstract=True):
+class CudnnSequence(BlockRecurrent, abstract=True):
     """Common to the six ops over whole sequences."""
 
     backward: ClassVar[bool] = False

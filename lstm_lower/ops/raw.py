@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from lstm_lower import dims
-from lstm_lower.declarations import REQUIRED, Attribute, Declared, Operand
+from lstm_lower.declarations import REQUIRED, Attribute, OpDeclaration, Operand
 from lstm_lower.dims import Dim, broadcast_shapes, unknown_sizes
 from lstm_lower.dtypes import DTYPES, DType, dtype_name
 from lstm_lower.errors import InvalidInputError
@@ -80,7 +80,7 @@ class RawOp(OpDef, abstract=True):
             raise InvalidInputError(f"{cls.__name__}: keywords require names of {sorted(names)}, got {got}")
 
     @classmethod
-    def _declared(cls, *, abstract: bool) -> Declared:
+    def _declared(cls, *, abstract: bool) -> OpDeclaration:
         """The table's, refined."""
         own = super()._declared(abstract=abstract)
         if abstract:
@@ -96,7 +96,7 @@ class RawOp(OpDef, abstract=True):
         # An output's dtype may be what an attribute says.
         chosen = {declared.dtype for declared in outputs} & attributes.keys()
         types |= {name: tuple(map(dtype_name, attributes[name].choices)) for name in sorted(chosen)}
-        return Declared(types, inputs, outputs, tuple(attributes.values()))
+        return OpDeclaration(types, inputs, outputs, tuple(attributes.values()))
 
     @classmethod
     def _input(cls, name: str, dtype: str) -> Operand:

@@ -44,7 +44,7 @@ class OptimizerState:
 
 
 @dataclasses.dataclass
-class Held:
+class StateContents:
     """All that a state consists of, shared by those who work on it.
 
     Attributes:
@@ -65,10 +65,10 @@ class Held:
     properties: dict[str, Property] = dataclasses.field(default_factory=dict)
     is_nominal: bool = False
 
-    def nominal(self) -> Held:
+    def nominal(self) -> StateContents:
         """The same without numbers."""
         empty = {name: np.broadcast_to(value.dtype.type(0), value.shape) for name, value in self.parameters.items()}
-        return Held(empty, list(self.trainable), is_nominal=True)
+        return StateContents(empty, list(self.trainable), is_nominal=True)
 
     def set_parameter(self, name: str, value: Any) -> None:
         """Puts a value in a parameter's place.
@@ -100,7 +100,7 @@ class Parameter:
         name: its name.
     """
 
-    def __init__(self, held: Held, name: str) -> None:
+    def __init__(self, held: StateContents, name: str) -> None:
         self._held = held
         self.name = name
 
@@ -134,7 +134,7 @@ class Parameter:
 class Parameters:
     """Parameters by name, in alphabetical order; iterating gives pairs of name and parameter."""
 
-    def __init__(self, held: Held) -> None:
+    def __init__(self, held: StateContents) -> None:
         self._held = held
 
     def __getitem__(self, name: str) -> Parameter:
@@ -169,7 +169,7 @@ class Parameters:
 class Properties:
     """Notes by name, each an integer, a float or a text; iterating gives pairs of name and value."""
 
-    def __init__(self, held: Held) -> None:
+    def __init__(self, held: StateContents) -> None:
         self._properties = held.properties
 
     def __getitem__(self, name: str) -> Property:
@@ -204,8 +204,8 @@ class CheckpointState:
         properties: notes by name.
     """
 
-    def __init__(self, state: Held) -> None:
-        if not isinstance(state, Held):
+    def __init__(self, state: StateContents) -> None:
+        if not isinstance(state, StateContents):
             raise InvalidInputError(
                 f"CheckpointState must be made by CheckpointState.load_checkpoint(path), got {state!r}"
             )
@@ -265,7 +265,7 @@ class CheckpointState:
         checkpoint.write(path, arrays, notes)
 
 
-def _parse(path: str, arrays: Mapping[str, Array], notes: Mapping[str, Any]) -> Held:
+def _parse(path: str, arrays: Mapping[str, Array], notes: Mapping[str, Any]) -> StateContents:
     """A state as it was written.
 
     Raises:
@@ -286,7 +286,7 @@ def _parse(path: str, arrays: Mapping[str, Array], notes: Mapping[str, Any]) -> 
         for name, array in arrays.items():
             kind, _, rest = name.partition("/")
             parts[kind][rest] = array
-        held = Held(
+        held = StateContents(
             parameters=declared if notes["nominal"] else {name: parts["parameter"][name] for name in declared},
             trainable=[str(name) for name in notes["trainable"]],
             layers=parts["layer"],

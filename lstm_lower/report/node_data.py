@@ -22,7 +22,7 @@ from lstm_lower.passes.digests import graphs_by_name
 from lstm_lower.report.analysis import Analysis
 
 
-class Result(TypedDict):
+class NodeResult(TypedDict):
     """The label of a node."""
 
     value: float
@@ -38,7 +38,7 @@ class Colour(TypedDict):
 class GraphData(TypedDict):
     """The values of one graph's nodes."""
 
-    results: dict[str, Result]
+    results: dict[str, NodeResult]
     gradient: list[Colour]
 
 
@@ -54,10 +54,10 @@ def times(analysis: Analysis) -> dict[str, GraphData]:
     if analysis.times is None:
         raise InvalidInputError("node data require times, got a model that was not run")
     seconds = {(time.place, time.name): time.seconds for time in analysis.times}
-    found: dict[str, dict[str, Result]] = collections.defaultdict(dict)
+    found: dict[str, dict[str, NodeResult]] = collections.defaultdict(dict)
     for graph_id, key, place, node in _nodes(analysis.lowered.graph):
         if (taken := seconds.get((place, node_label(node)))) is not None:
-            found[graph_id][key] = Result(value=round(1e3 * taken, 4))
+            found[graph_id][key] = NodeResult(value=round(1e3 * taken, 4))
     return {graph_id: GraphData(results=results, gradient=_GRADIENT) for graph_id, results in found.items()}
 
 
@@ -72,14 +72,16 @@ def errors(analysis: Analysis) -> dict[str, GraphData]:
     graph = analysis.lowered.graph
     keys = {node: key for _, key, place, node in _nodes(graph) if not place}
     rows = {row.name: float(f"{max(row.relative.values()):.3g}") for row in analysis.check.outputs if row.relative}
-    results: dict[str, Result] = {}
+    results: dict[str, NodeResult] = {}
     for value in graph.outputs:
         name, node = value.name or "", value.producer()
         if name not in rows:
             continue
-        results[f"[value] {name}"] = Result(value=rows[name])
+        results[f"[value] {name}"] = NodeResult(value=rows[name])
         if node is not None:
-            results[keys[node]] = Result(value=max(rows[name], results.get(keys[node], Result(value=0.0))["value"]))
+            results[keys[node]] = NodeResult(
+                value=max(rows[name], results.get(keys[node], NodeResult(value=0.0))["value"])
+            )
     return {str(graph.name): GraphData(results=results, gradient=_GRADIENT)}
 
 

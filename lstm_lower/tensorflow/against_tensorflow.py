@@ -43,9 +43,9 @@ from lstm_lower.tensorflow.feed_search import FeedSearch, is_rate
 from lstm_lower.tensorflow.files.functions import OpTable
 from lstm_lower.tensorflow.files.views import View
 from lstm_lower.tensorflow.model import OpenRankError
-from lstm_lower.tensorflow.original import Original, RefusedError, Runner
+from lstm_lower.tensorflow.original import Original, Runner, TensorFlowRefusedError
 from lstm_lower.tensorflow.races import affected, races
-from lstm_lower.tensorflow.sources import Source
+from lstm_lower.tensorflow.sources import GraphSource
 from lstm_lower.tensorflow.tensor_types import Shape
 
 Array = np.ndarray[Any, Any]
@@ -107,7 +107,7 @@ class Import:
         opset: version of `ai.onnx`.
     """
 
-    source: Callable[[], Source]
+    source: Callable[[], GraphSource]
     inputs: Sequence[str] | None = None
     outputs: Sequence[str] | None = None
     shapes: Mapping[str, Shape] = dataclasses.field(default_factory=dict)
@@ -115,7 +115,7 @@ class Import:
     weights: Weights | None = None
     opset: int | None = None
 
-    def fixed(self) -> tuple[Source, list[str]]:
+    def fixed(self) -> tuple[GraphSource, list[str]]:
         """The graph with fixed numbers for random ones, and the names of those draws."""
         source = self.source()
         return source, fix_draws(source.graph_def)
@@ -183,7 +183,7 @@ def compare_with_tensorflow(
                     return trial.comparison(seed, steps, tolerances, lowering or Lowering())
             except LstmLowerError as error:
                 # What a rank that is only tried leads to tells nothing.
-                if not (number or isinstance(error, (RefusedError, OpenRankError))):
+                if not (number or isinstance(error, (TensorFlowRefusedError, OpenRankError))):
                     raise
                 refused = refused or error
     assert refused is not None
@@ -317,7 +317,7 @@ class _Trial:
             if rows:
                 try:
                     feeds = self.search.fitting(other)
-                except RefusedError:
+                except TensorFlowRefusedError:
                     break
             start = self.start(other)
             ours = proof.run(session, self.model, feeds, start, steps)
@@ -354,7 +354,7 @@ class _Trial:
         wide, fault, moved = None, None, list[Runs]()
         try:
             wide = self.run("wide", tensorflow.widened(self.graph), feeds, start, steps)
-        except RefusedError as error:
+        except TensorFlowRefusedError as error:
             fault = error.reason
             moved.append(self._moved(0, feeds, start, steps))
         others = tensorflow.reseeded(self.graph)

@@ -17,7 +17,7 @@ from lstm_lower.tensorflow.files.functions import OpTable, called
 from lstm_lower.tensorflow.files.graph_files import GraphFile, source_of, whole
 from lstm_lower.tensorflow.files.views import View, data_inputs
 from lstm_lower.tensorflow.model import is_convertible
-from lstm_lower.tensorflow.sources import Source, Variable
+from lstm_lower.tensorflow.sources import GraphSource, Variable
 from lstm_lower.tensorflow.structure import RAISED
 
 # Operands that tell a recurrent op's sizes.
@@ -29,7 +29,7 @@ _DEEPEST = 16
 
 
 @dataclasses.dataclass(frozen=True)
-class Recurrent:
+class RecurrentGroup:
     """Recurrent ops of one kind and size.
 
     Attributes:
@@ -77,7 +77,7 @@ class Anatomy:
     nodes: int
     functions: int
     signatures: dict[str, dict[str, dict[str, str]]]
-    recurrent: list[Recurrent]
+    recurrent: list[RecurrentGroup]
     loops: dict[str, int]
     branches: int
     variables: dict[str, str]
@@ -116,7 +116,7 @@ def anatomy(
     table = OpTable(file.graph_def.library.function, op_defs)
     # Of a SavedModel with functions, the graph itself only saves and restores.
     functions = [] if signature is not None else list(file.functions.values())
-    source = Source(messages.GraphDef(), file.label) if functions else _source(file, signature)
+    source = GraphSource(messages.GraphDef(), file.label) if functions else _source(file, signature)
     if functions:
         source.variables = saved_model.all_variables(file.meta, file.label, file.checkpoint)
     main = View(source.graph_def, table, source.variables)
@@ -159,11 +159,11 @@ def anatomy(
     )
 
 
-def _source(file: GraphFile, signature: str | None) -> Source:
+def _source(file: GraphFile, signature: str | None) -> GraphSource:
     return whole(file) if signature is None else source_of(file, signature)
 
 
-def _targets(view: View, source: Source) -> tuple[list[str], list[str]]:
+def _targets(view: View, source: GraphSource) -> tuple[list[str], list[str]]:
     """Training steps and losses: those on record, else likely ones; of functions, whose results are known, neither."""
     if source.outputs is not None:
         return [], []
@@ -232,17 +232,17 @@ def _count(variable: Variable) -> int:
     return 0 if variable.shape is None else math.prod(dim or 0 for dim in variable.shape)
 
 
-def _recurrent(views: Sequence[View]) -> list[Recurrent]:
+def _recurrent(views: Sequence[View]) -> list[RecurrentGroup]:
     found: dict[tuple[str, tuple[tuple[str, str], ...]], list[str]] = collections.defaultdict(list)
     for view in views:
         for node in view.nodes.values():
             defined = definition(DOMAIN, node.op)
-            if defined is not None and issubclass(defined, block.Recurrent):
+            if defined is not None and issubclass(defined, block.BlockRecurrent):
                 names = (operand.name for operand in defined.inputs)
                 given = dict(zip(names, data_inputs(node), strict=False))
                 sizes = tuple((name, _sizes(view, given[name])) for name in _TELLING if name in given)
                 found[node.op, sizes].append(f"{view.where}/{node.name}" if view.where else node.name)
-    return [Recurrent(op, dict(sizes), nodes) for (op, sizes), nodes in found.items()]
+    return [RecurrentGroup(op, dict(sizes), nodes) for (op, sizes), nodes in found.items()]
 
 
 def _sizes(view: View, tensor: str) -> str:

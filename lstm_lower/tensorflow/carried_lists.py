@@ -30,13 +30,13 @@ from lstm_lower.tensorflow.tensor_list import (
     Later,
     Numbers,
     Put,
-    Repeated,
+    RepeatedElement,
     Rows,
     TensorList,
     as_list,
 )
 from lstm_lower.tensorflow.translator import Scope, Translator
-from lstm_lower.tensorflow.values import INT64, Guard, Handle, Optional, Returned, Value, Within
+from lstm_lower.tensorflow.values import INT64, Guard, Handle, OptionalValue, Returned, Value, Within
 
 
 class NeedsTensorError(Exception):
@@ -50,14 +50,14 @@ class NeedsTensorError(Exception):
 
     elements: TensorList | None = None
 
-    def __init__(self, parameter: Parameter, why: str) -> None:
+    def __init__(self, parameter: ListParameter, why: str) -> None:
         super().__init__(why)
         self.parameter = parameter
         self.why = why
 
 
 @dataclasses.dataclass(eq=False)
-class Parameter(TensorList):
+class ListParameter(TensorList):
     """A list as an iteration of a loop finds it.
 
     What the iteration reads of it is read of the list before the loop; at the end of the body it is found out whether
@@ -143,13 +143,13 @@ class Parameter(TensorList):
 class Changed(TensorList):
     """What an iteration makes of a parameter by one change."""
 
-    base: Parameter | Put
+    base: ListParameter | Put
 
     @property
-    def parameter(self) -> Parameter:
+    def parameter(self) -> ListParameter:
         """The parameter."""
         root = self.base.root if isinstance(self.base, Put) else self.base
-        assert isinstance(root, Parameter)
+        assert isinstance(root, ListParameter)
         return root
 
     def length(self) -> Expr:
@@ -218,7 +218,7 @@ class CarriedLists:
             self.trips = self.behind.count()
         return self.trips
 
-    def final(self, parameter: Parameter, result: Value) -> Value:
+    def final(self, parameter: ListParameter, result: Value) -> Value:
         """What a list is after the loop.
 
         Args:
@@ -249,7 +249,7 @@ class CarriedLists:
             raise NeedsTensorError(parameter, "it is changed in more than one way")
         return self._written(parameter, result)
 
-    def _pushed(self, element: Value, parameter: Parameter) -> TensorList:
+    def _pushed(self, element: Value, parameter: ListParameter) -> TensorList:
         """The list of what every iteration pushes."""
         if isinstance(element, Handle):
             return self._handles(element, parameter)
@@ -260,28 +260,28 @@ class CarriedLists:
             found = self._tensors(held.rows(), parameter)
             found.origin = None if element.origin is None else Within(element.origin)
             return found
-        if isinstance(element, Optional) and element.components:
+        if isinstance(element, OptionalValue) and element.components:
             division = element.division
-            return self._compound(element.components, parameter, lambda parts: Optional(tuple(parts), division))
+            return self._compound(element.components, parameter, lambda parts: OptionalValue(tuple(parts), division))
         if not isinstance(element, Expr):
             raise NeedsTensorError(parameter, f"its elements are {type(element).__name__}")
         if element.builder.depth < self.scope.builder.depth:
-            return Later(lambda: Repeated(self.count, element))
+            return Later(lambda: RepeatedElement(self.count, element))
         if element.dtype in (ir.DataType.INT32, INT64) and element.shape == ():
             numbers = self._recurrence(element)
             if numbers is not None:
                 return Later(lambda: Numbers(self.count, self._first(numbers), numbers.step, element.dtype))
         return self._tensors(element, parameter)
 
-    def _tensors(self, element: Expr, parameter: Parameter) -> TensorList:
+    def _tensors(self, element: Expr, parameter: ListParameter) -> TensorList:
         return self._packed(element, parameter) if self.variation.of(element.value) else self._sequence(element)
 
     def _compound(
-        self, values: Sequence[Value], parameter: Parameter, join: Callable[[Sequence[Value]], Value]
+        self, values: Sequence[Value], parameter: ListParameter, join: Callable[[Sequence[Value]], Value]
     ) -> TensorList:
         return Compound(tuple(self._pushed(value, parameter) for value in values), join)
 
-    def _lists(self, held: Compound | Packed, parameter: Parameter) -> TensorList:
+    def _lists(self, held: Compound | Packed, parameter: ListParameter) -> TensorList:
         """A list of lists that are no tensors."""
         if isinstance(held, Packed):
             held = dataclasses.replace(held, known=self._known(held.known))
@@ -291,17 +291,17 @@ class CarriedLists:
 
         return self._compound(held.parts, parameter, join)
 
-    def _handles(self, handle: Handle, parameter: Parameter) -> TensorList:
+    def _handles(self, handle: Handle, parameter: ListParameter) -> TensorList:
         """A list of TensorArrays: of one, or of those that each iteration has made, with what they hold then."""
         if self.scope.outer is not None and self.scope.outer.holds(handle.cell):
-            return Later(lambda: Repeated(self.count, handle))
+            return Later(lambda: RepeatedElement(self.count, handle))
 
         def join(parts: Sequence[Value]) -> Value:
             return Returned(handle.cell, as_list(parts[0]))
 
         return self._compound([self.scope.read(handle.cell)], parameter, join)
 
-    def _packed(self, element: Expr, parameter: Parameter, *, backwards: bool = False) -> Packed:
+    def _packed(self, element: Expr, parameter: ListParameter, *, backwards: bool = False) -> Packed:
         """Elements of different shapes: the numbers of all are joined behind the loop."""
         b, numbers = element.builder, element.value
         counts, shapes = (self._pushed(b.op(kind, element), parameter) for kind in (std.Size, std.Shape))
@@ -355,7 +355,7 @@ class CarriedLists:
         shape = None if known is None else filled(sequence.value, (None, *known))
         return Rows(sequence if shape is None else sequence.builder.set_shape(sequence, shape))
 
-    def _written(self, parameter: Parameter, put: Put) -> TensorList:
+    def _written(self, parameter: ListParameter, put: Put) -> TensorList:
         """A list of which every iteration writes another element."""
         place = self._recurrence(put.index)
         if place is not None and not put.add and self._replaces(parameter, put, place):
@@ -380,7 +380,7 @@ class CarriedLists:
 
         return Later(make)
 
-    def _replaces(self, parameter: Parameter, put: Put, place: Recurrence) -> bool:
+    def _replaces(self, parameter: ListParameter, put: Put, place: Recurrence) -> bool:
         """Whether every iteration writes anew the only element of a list of which nobody knows how to make a tensor.
 
         A list of no element is left where there is no iteration: what reads it fails then, as it does in TensorFlow.
@@ -395,7 +395,7 @@ class CarriedLists:
         unread = not (parameter.indices or parameter.measured or put.grows or put.cut)
         return unread and any(self.t.size(dim) is None for dim in element.shape)
 
-    def _written_packed(self, put: Put, element: Expr, parameter: Parameter, place: Recurrence) -> TensorList:
+    def _written_packed(self, put: Put, element: Expr, parameter: ListParameter, place: Recurrence) -> TensorList:
         """A list of which every iteration writes another element, of another shape."""
         before = parameter.before
         if put.add and not isinstance(before, Fresh):

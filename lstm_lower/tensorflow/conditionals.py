@@ -25,7 +25,7 @@ from lstm_lower.tensorflow.regions import BRANCH, Op, Region
 from lstm_lower.tensorflow.structure import GRADIENT
 from lstm_lower.tensorflow.tensor_list import Fresh, Joined, Later, Put, Rows, TensorList, as_list
 from lstm_lower.tensorflow.translator import Scope, Translator, handlers
-from lstm_lower.tensorflow.values import FLOW, INT64, Cell, Division, Flow, Handle, Optional, Value
+from lstm_lower.tensorflow.values import FLOW, INT64, Division, Flow, Handle, OptionalValue, Resource, Value
 
 handles = handlers("Branches")
 _differentiates = handlers("Gradients of functions")
@@ -170,7 +170,7 @@ def _is_known(t: Translator, dim: Any, depth: int) -> bool:
     return not isinstance(dim, Open) or t.wrap(dim.value).builder.depth < depth
 
 
-def _handed(value: Value) -> Cell | None:
+def _handed(value: Value) -> Resource | None:
     """The cell whose handle a side hands out or pushes."""
     value = value.element if isinstance(value, Pushed) else value
     return value.cell if isinstance(value, Handle) else None
@@ -200,7 +200,7 @@ class _Joint:
             return lambda made: handles[0]  # noqa: ARG005
         if yes is no or isinstance(yes, Flow) or isinstance(no, Flow):
             return lambda made: yes if yes is not None else FLOW  # noqa: ARG005
-        if isinstance(yes, Optional) or isinstance(no, Optional):
+        if isinstance(yes, OptionalValue) or isinstance(no, OptionalValue):
             return self._optional(yes, no)
         if isinstance(yes, TensorList) or isinstance(no, TensorList):
             try:
@@ -300,20 +300,20 @@ class _Joint:
         return builder.fill(0, shape, other.dtype)
 
     def _optional(self, yes: Any, no: Any) -> Any:
-        sides = [x.components if isinstance(x, Optional) else None for x in (yes, no)]
+        sides = [x.components if isinstance(x, OptionalValue) else None for x in (yes, no)]
         if sides[0] is None or sides[1] is None:
             given = sides[0] or sides[1] or ()
-            division = next((x.division for x in (yes, no) if isinstance(x, Optional) and x.components), None)
+            division = next((x.division for x in (yes, no) if isinstance(x, OptionalValue) and x.components), None)
             plans = [self.add(a, None) if sides[0] else self.add(None, a) for a in given]
-            return lambda made: Optional(tuple(plan(made) for plan in plans) or None, division)
+            return lambda made: OptionalValue(tuple(plan(made) for plan in plans) or None, division)
         divisions = yes.division, no.division
         pairs = [*zip(sides[0], sides[1], strict=False)]
         if divisions == (None, None) and len(sides[0]) == len(sides[1]) and all(_alike(a, c) for a, c in pairs):
             plans = [self.add(a, c) for a, c in pairs]
-            return lambda made: Optional(tuple(plan(made) for plan in plans))
+            return lambda made: OptionalValue(tuple(plan(made) for plan in plans))
         plans = [self.add(a, None) for a in sides[0]] + [self.add(None, c) for c in sides[1]]
         division = Division(self.condition, len(sides[0]), divisions)
-        return lambda made: Optional(tuple(plan(made) for plan in plans), division)
+        return lambda made: OptionalValue(tuple(plan(made) for plan in plans), division)
 
 
 def _alike_changes(yes: Pushed | Put, no: Pushed | Put) -> bool:

@@ -17,9 +17,9 @@ from lstm_lower.tensorflow import finish
 from lstm_lower.tensorflow.files.functions import OpTable
 from lstm_lower.tensorflow.graph import nodes_by_name
 from lstm_lower.tensorflow.interface import Interface, Resolver
-from lstm_lower.tensorflow.model import Made, ModelBuilder, OpenRankError
+from lstm_lower.tensorflow.model import ConvertedGraph, ModelBuilder, OpenRankError
 from lstm_lower.tensorflow.source_preparation import expose_sources, lift_frozen_weights
-from lstm_lower.tensorflow.sources import Source
+from lstm_lower.tensorflow.sources import GraphSource
 from lstm_lower.tensorflow.state import writes
 from lstm_lower.tensorflow.structure import Raising
 from lstm_lower.tensorflow.tensor_types import Shape, Sizes
@@ -32,7 +32,7 @@ _MOST_OPEN = 4
 
 
 def converted(
-    opened: Source,
+    opened: GraphSource,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
     opset: int | None = None,
@@ -91,7 +91,9 @@ def _of_only_rank(
     return model
 
 
-def _made(source: Source, resolver: Resolver, interface: Interface, shapes: Mapping[str, Shape], opset: int) -> Made:
+def _made(
+    source: GraphSource, resolver: Resolver, interface: Interface, shapes: Mapping[str, Shape], opset: int
+) -> ConvertedGraph:
     def infer(tensor: str) -> tuple[ir.DataType | None, Sizes | None]:
         """Dtype and shape of a tensor at which the graph is cut, by translating what makes it."""
         try:

@@ -23,7 +23,7 @@ import onnx_ir as ir
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.graph.values import declared_shape
 from lstm_lower.runtime.feeds import DEFAULT_SIZE, random_feeds
-from lstm_lower.tensorflow.original import RefusedError, SparseFeed
+from lstm_lower.tensorflow.original import SparseFeed, TensorFlowRefusedError
 
 Array = np.ndarray[Any, Any]
 # What a step leaves on some feeds: arrays, of which those that are no numbers decide nothing.
@@ -160,7 +160,7 @@ class FeedSearch:
         for other in ({"keep": 0.5}, {"positive": True}, {"keep": 0.5, "positive": True}):
             guess = dataclasses.replace(self.guess, **other)
             feeds = self.feeds(guess, seed)
-            with contextlib.suppress(RefusedError):
+            with contextlib.suppress(TensorFlowRefusedError):
                 if _is_finite(self.run(feeds)):
                     self.guess = guess
                     return feeds
@@ -186,7 +186,7 @@ class FeedSearch:
             tried.add(told)
             try:
                 results = self.run(feeds)
-            except RefusedError as error:
+            except TensorFlowRefusedError as error:
                 first, fault = first or error, str(error)
             else:
                 self.guess = guess

@@ -23,7 +23,7 @@ from lstm_lower.records import state as training_state
 from lstm_lower.records.origin import Origin
 from lstm_lower.records.state import StatePair, TrainingState
 from lstm_lower.registry import DOMAIN
-from lstm_lower.tensorflow.model import Made
+from lstm_lower.tensorflow.model import ConvertedGraph
 
 
 class MissingValuesWarning(LstmLowerWarning):
@@ -42,7 +42,7 @@ class UnknownRankWarning(LstmLowerWarning):
     """Nothing tells the rank of inputs, which are taken as scalars."""
 
 
-def finish(made: Made, *, weights: str | None, state: Mapping[str, str], demanded: bool) -> onnx.ModelProto:
+def finish(made: ConvertedGraph, *, weights: str | None, state: Mapping[str, str], demanded: bool) -> onnx.ModelProto:
     """Completes and verifies the model.
 
     Raises:
@@ -91,7 +91,7 @@ def finish(made: Made, *, weights: str | None, state: Mapping[str, str], demande
     return proto
 
 
-def _check_connected(made: Made) -> None:
+def _check_connected(made: ConvertedGraph) -> None:
     """Every input that the caller named must lead to an output."""
     inputs = {value.name: value for value in made.model.graph.inputs}
     lost = [name for name in made.inputs if name in inputs and not _leads_on(inputs[name])]
@@ -106,7 +106,7 @@ def _leads_on(value: ir.Value) -> bool:
     return bool(value.uses()) or value.is_graph_output()
 
 
-def _set_initial_values(made: Made, weights: str | None) -> str:
+def _set_initial_values(made: ConvertedGraph, weights: str | None) -> str:
     """Gives the inputs of variables their values; makes them constants where that is asked for."""
     graph = made.model.graph
     missing = [name for name, value in made.values.items() if value is None]

@@ -19,7 +19,7 @@ from lstm_lower.records import evaluation as records
 from lstm_lower.records import state as training_state
 from lstm_lower.tensorflow.conversion import Weights, converted
 from lstm_lower.tensorflow.opening import open_source
-from lstm_lower.tensorflow.sources import Source
+from lstm_lower.tensorflow.sources import GraphSource
 from lstm_lower.tensorflow.tensor_types import Shape
 
 # What the signature is called that predicts, in TensorFlow's recipe for training on devices.
@@ -91,7 +91,7 @@ def from_tensorflow(
         if names is not None:
             arguments.names(what, names)
 
-    def opened() -> Source:
+    def opened() -> GraphSource:
         return open_source(source, signature=signature, specs=specs, checkpoint=checkpoint)
 
     asked: dict[str, Any] = {"inputs": inputs, "outputs": outputs, "opset": opset, "weights": weights, "state": state}

@@ -13,7 +13,7 @@ from lstm_lower.tensorflow.files.functions import OpTable
 from lstm_lower.tensorflow.files.views import View
 from lstm_lower.tensorflow.graph import NodeDef, label, split_name, tensor_name
 from lstm_lower.tensorflow.regions import SILENT
-from lstm_lower.tensorflow.sources import Source
+from lstm_lower.tensorflow.sources import GraphSource
 from lstm_lower.tensorflow.state import REFERENCES, VARIABLES, is_write
 
 # Ops of checkpoints: what leads to them is bookkeeping, not part of a step.
@@ -66,7 +66,7 @@ class Resolver:
         nodes: the graph's nodes by name.
     """
 
-    def __init__(self, source: Source, nodes: Mapping[str, NodeDef], table: OpTable) -> None:
+    def __init__(self, source: GraphSource, nodes: Mapping[str, NodeDef], table: OpTable) -> None:
         self.source = source
         self.nodes = nodes
         self.table = table

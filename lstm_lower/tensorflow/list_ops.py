@@ -26,7 +26,7 @@ from lstm_lower.tensorflow.regions import Op
 from lstm_lower.tensorflow.state import emitted
 from lstm_lower.tensorflow.tensor_list import Fresh, Put, Rows, TensorList, as_list, within
 from lstm_lower.tensorflow.translator import Scope, Translator, handlers
-from lstm_lower.tensorflow.values import FLOW, INT64, Cell, Flow, Handle, Optional, Returned, Text, Value
+from lstm_lower.tensorflow.values import FLOW, INT64, Flow, Handle, OptionalValue, Resource, Returned, Text, Value
 
 handles = handlers("TensorLists, TensorArrays and stacks, optional values")
 
@@ -356,18 +356,18 @@ def _add_n(t: Translator, op: Op, scope: Scope) -> Value:
 
 @handles("OptionalFromValue")
 def _optional(t: Translator, op: Op, scope: Scope) -> Value:
-    return Optional(tuple(_element(t, name, scope) for name in op.inputs))
+    return OptionalValue(tuple(_element(t, name, scope) for name in op.inputs))
 
 
 @handles("OptionalNone")
 def _none(t: Translator, op: Op, scope: Scope) -> Value:  # noqa: ARG001
-    return Optional(None)
+    return OptionalValue(None)
 
 
 @handles("OptionalGetValue")
 def _optional_value(t: Translator, op: Op, scope: Scope) -> list[Value]:
     found = t.value(op.inputs[0], scope)
-    if not isinstance(found, Optional) or found.components is None:
+    if not isinstance(found, OptionalValue) or found.components is None:
         raise UnsupportedOpError(f"{op}: requires an optional value that is there, got one that is not")
     while found.division is not None:
         side = _side(t, found.division.condition, scope)
@@ -387,14 +387,14 @@ def _side(t: Translator, condition: ir.Value, scope: Scope | None) -> int | None
     return None
 
 
-def _cell(t: Translator, name: str, scope: Scope, op: Op) -> Cell:
+def _cell(t: Translator, name: str, scope: Scope, op: Op) -> Resource:
     found = t.value(name, scope)
     if not isinstance(found, Handle):
         raise UnsupportedOpError(f"{op}: requires a TensorArray or a Stack, got '{name}', which is not one")
     return found.cell
 
 
-def _held(cell: Cell, scope: Scope) -> TensorList:
+def _held(cell: Resource, scope: Scope) -> TensorList:
     found = as_list(scope.read(cell))
     assert found is not None
     return found
@@ -402,7 +402,7 @@ def _held(cell: Cell, scope: Scope) -> TensorList:
 
 @handles("Stack", "StackV2")
 def _new_stack(t: Translator, op: Op, scope: Scope) -> Value:
-    cell = Cell(op.name, _dtype_of_elements(op, "elem_type"))
+    cell = Resource(op.name, _dtype_of_elements(op, "elem_type"))
     assert cell.dtype is not None
     scope.cells[cell] = Fresh(t.root, None, cell.dtype)
     return Handle(cell)
@@ -445,7 +445,7 @@ def _close(t: Translator, op: Op, scope: Scope) -> None:  # noqa: ARG001
 @handles("TensorArrayV3", "TensorArrayV2")
 def _new_array(t: Translator, op: Op, scope: Scope) -> list[Value]:
     grows = op.attr["dynamic_size"].b
-    cell = Cell(op.name, _dtype_of_elements(op, "dtype"), grows=grows)
+    cell = Resource(op.name, _dtype_of_elements(op, "dtype"), grows=grows)
     assert cell.dtype is not None
     size = _scalar(t, op.inputs[0], scope, op)
     dims = op.attr["element_shape"].shape
@@ -461,7 +461,7 @@ def _gradient_array(t: Translator, op: Op, scope: Scope) -> list[Value]:
     cell = _cell(t, op.inputs[0], scope, op)
     source = op.attr["source"].s.decode()
     if source not in cell.gradients:
-        cell.gradients[source] = made = Cell(f"{cell.name}/{source}", cell.dtype, sums=True)
+        cell.gradients[source] = made = Resource(f"{cell.name}/{source}", cell.dtype, sums=True)
         # Whoever asks first makes it, for all who ask for it later: it lies where the array lies.
         home = scope.home(cell)
         assert cell.dtype is not None

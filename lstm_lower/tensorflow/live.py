@@ -16,10 +16,10 @@ from lstm_lower.checkpoints import messages
 from lstm_lower.checkpoints.bundle import open_checkpoint
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.tensorflow.files.variables import check_found, graph_variables
-from lstm_lower.tensorflow.sources import Array, Source, Variable, unique
+from lstm_lower.tensorflow.sources import Array, GraphSource, Variable, unique
 
 
-def open_live(source: Any, specs: Sequence[Any] | None, checkpoint: Path | None) -> Source:
+def open_live(source: Any, specs: Sequence[Any] | None, checkpoint: Path | None) -> GraphSource:
     """Opens a graph, a concrete function, or a `tf.function`, which is traced.
 
     Raises:
@@ -45,7 +45,7 @@ def _trace(function: Any, specs: Sequence[Any] | None) -> Any:
         ) from error
 
 
-def _from_graph(graph: Any, checkpoint: Path | None) -> Source:
+def _from_graph(graph: Any, checkpoint: Path | None) -> GraphSource:
     graph_def = messages.as_ours(messages.GraphDef, graph.as_graph_def(add_shapes=True))
     # TensorFlow keeps, for a file, what its collections hold as texts; here they are the objects themselves.
     collections = messages.MetaGraphDef().collection_def
@@ -58,7 +58,7 @@ def _from_graph(graph: Any, checkpoint: Path | None) -> Source:
     if opened is not None:
         check_found(variables.values(), opened)
     named = {key: [thing.name for thing in graph.get_collection(key)] for key in ("train_op", "losses")}
-    return Source(
+    return GraphSource(
         graph_def, "the graph", variables=variables, op_defs=_op_defs(graph_def),
         train_ops=named["train_op"], losses=named["losses"],
     )  # fmt: skip
@@ -82,7 +82,7 @@ def _keras_paths() -> dict[int, str]:
     return {id(value.handle): str(path) for value, path in held if hasattr(value, "handle")}
 
 
-def from_function(function: Any, names: Mapping[int, str]) -> Source:
+def from_function(function: Any, names: Mapping[int, str]) -> GraphSource:
     """A concrete function as a source.
 
     Args:
@@ -123,7 +123,7 @@ def from_function(function: Any, names: Mapping[int, str]) -> Source:
     outputs = dict(zip(_output_names(function.structured_outputs), (x.name for x in function.outputs), strict=False))
     graph_def = messages.as_ours(messages.GraphDef, graph.as_graph_def(add_shapes=True))
     name = function.name.decode() if isinstance(function.name, bytes) else function.name
-    return Source(
+    return GraphSource(
         graph_def, f"function '{name}'", inputs, outputs, variables, constants, side_effects=True, suffix="",
         op_defs=_op_defs(graph_def),
     )  # fmt: skip

@@ -17,7 +17,7 @@ from lstm_lower.passes.loops.views.scalar_evolution import Recurrence, ScalarEvo
 from lstm_lower.passes.loops.views.step_values import StepValues
 from lstm_lower.passes.loops.views.variation import BodyVariation
 from lstm_lower.passes.loops.views.while_loop import WhileLoop
-from lstm_lower.tensorflow.carried_lists import CarriedLists, NeedsTensorError, Parameter, added
+from lstm_lower.tensorflow.carried_lists import CarriedLists, ListParameter, NeedsTensorError, added
 from lstm_lower.tensorflow.packed_lists import WAY_ON
 from lstm_lower.tensorflow.regions import LOOP, Op, Region, needed_names
 from lstm_lower.tensorflow.state import writes
@@ -28,7 +28,7 @@ from lstm_lower.tensorflow.tensor_list import (
     as_list,
 )
 from lstm_lower.tensorflow.translator import Scope, Translator, handlers
-from lstm_lower.tensorflow.values import FLOW, INT64, Cell, Flow, Handle, Value
+from lstm_lower.tensorflow.values import FLOW, INT64, Flow, Handle, Resource, Value
 
 handles = handlers("Loops")
 
@@ -53,11 +53,11 @@ class _Loop:
         ]
         self.live = self._live()
         self.ops = self._needed()
-        self.shapes: dict[int | Cell, tuple[Any, ...] | None] = {}
-        self.forced: dict[int | Cell, str] = {}
-        self.elements: dict[int | Cell, TensorList | None] = {}
-        self.lists: set[int | Cell] = set()
-        self.flows: set[int | Cell] = set()
+        self.shapes: dict[int | Resource, tuple[Any, ...] | None] = {}
+        self.forced: dict[int | Resource, str] = {}
+        self.elements: dict[int | Resource, TensorList | None] = {}
+        self.lists: set[int | Resource] = set()
+        self.flows: set[int | Resource] = set()
 
     def run(self) -> list[Value]:
         while True:
@@ -135,11 +135,11 @@ class _Attempt:
         self.scope = Scope(self.builder, outer.floor, outer)
         if any(writes(op) for op in loop.body.ops):
             self.scope.carry = self._carry
-        self.parameters: dict[int | Cell, Value] = {}
-        self.before: dict[int | Cell, Value] = {}
-        self.results: dict[int | Cell, Value] = {}
+        self.parameters: dict[int | Resource, Value] = {}
+        self.before: dict[int | Resource, Value] = {}
+        self.results: dict[int | Resource, Value] = {}
 
-    def key_of(self, parameter: Parameter) -> int | Cell | None:
+    def key_of(self, parameter: ListParameter) -> int | Resource | None:
         """Which loop variable or cell a list parameter stands for."""
         return next((key for key, value in self.parameters.items() if value is parameter), None)
 
@@ -157,7 +157,7 @@ class _Attempt:
             if isinstance(found, Handle) and found.cell.reference:
                 found = self.scope.read(found.cell)
             self.results[number] = found
-        for cell in [key for key in self.parameters if isinstance(key, Cell)]:
+        for cell in [key for key in self.parameters if isinstance(key, Resource)]:
             self.results[cell] = self.scope.cells[cell]
         fitting = [self._fits(key) for key in self.parameters]
         return all(fitting)
@@ -171,11 +171,11 @@ class _Attempt:
             return FLOW
         return self._carry(number, as_list(value) if number in loop.lists else value)
 
-    def _carry(self, key: int | Cell, value: Value) -> Value:
+    def _carry(self, key: int | Resource, value: Value) -> Value:
         """What an iteration finds of a value that is carried along."""
         loop = self.loop
         if isinstance(value, TensorList) and key not in loop.forced:
-            made: Value = Parameter(value, self.iteration, self.t.origins)
+            made: Value = ListParameter(value, self.iteration, self.t.origins)
         else:
             tensor = self._as_tensor(key, value) if isinstance(value, TensorList) else value
             if not isinstance(tensor, Expr):
@@ -186,7 +186,7 @@ class _Attempt:
         self.before[key], self.parameters[key] = value, made
         return made
 
-    def _as_tensor(self, key: int | Cell, value: TensorList) -> Expr:
+    def _as_tensor(self, key: int | Resource, value: TensorList) -> Expr:
         """A list as a tensor, with elements like those that the loop was seen to add."""
         like = self.loop.elements.get(key)
         if isinstance(value, Fresh) and value.element_shape is None and like is not None:
@@ -201,10 +201,10 @@ class _Attempt:
             error.elements = error.elements or like
             raise
         except UnsupportedOpError as error:
-            way = f"; {WAY_ON}" if isinstance(key, Cell) and WAY_ON not in str(error) else ""
+            way = f"; {WAY_ON}" if isinstance(key, Resource) and WAY_ON not in str(error) else ""
             raise UnsupportedOpError(f"{self.loop.op}: {error}{way}") from error
 
-    def _fits(self, key: int | Cell) -> bool:
+    def _fits(self, key: int | Resource) -> bool:
         """Whether a carried tensor has the shape after an iteration that it was taken to have before."""
         parameter, result = self.parameters[key], self.results[key]
         if isinstance(parameter, Rows) and isinstance(result, TensorList):
@@ -246,10 +246,10 @@ class _Attempt:
         """
         loop, t, b = self.loop, self.t, self.builder
         lists = CarriedLists(t, loop.op, self.scope, self._evolution(), self._variation())
-        finals: dict[int | Cell, Value] = {}
-        carried: list[int | Cell] = []
+        finals: dict[int | Resource, Value] = {}
+        carried: list[int | Resource] = []
         for key, parameter in self.parameters.items():
-            if isinstance(parameter, Parameter):
+            if isinstance(parameter, ListParameter):
                 loop.elements[key] = added(self.results[key]) or loop.elements.get(key)
                 finals[key] = lists.final(parameter, self.results[key])
             else:
@@ -275,7 +275,7 @@ class _Attempt:
         results: list[Value] = [FLOW if i in loop.flows else value for i, value in enumerate(loop.initial)]
         for key, final in [*zip(carried, made, strict=False), *finals.items()]:
             value = Rows(final) if isinstance(self.parameters[key], Rows) else final
-            if not isinstance(key, Cell):
+            if not isinstance(key, Resource):
                 results[key] = value
             elif self.results[key] is not self.parameters[key]:
                 loop.scope.cells[key] = value
@@ -287,14 +287,16 @@ class _Attempt:
         count = self.t.parameter(self.builder, zero, "count", ())
         return zero, count, count + 1
 
-    def _state(self, key: int | Cell) -> tuple[Expr, Expr, Expr]:
+    def _state(self, key: int | Resource) -> tuple[Expr, Expr, Expr]:
         """A tensor that is carried: before the loop, as an iteration finds it and leaves it."""
         start, state, update = (_tensor(values[key]) for values in (self.before, self.parameters, self.results))
         return start, state, update.cast(state.dtype)
 
     def _variation(self) -> BodyVariation:
         t, depth = self.t, self.builder.depth
-        tensors = {key: _tensor(value) for key, value in self.parameters.items() if not isinstance(value, Parameter)}
+        tensors = {
+            key: _tensor(value) for key, value in self.parameters.items() if not isinstance(value, ListParameter)
+        }
         return BodyVariation(
             t.space.facts,
             lambda value: t.depth_of(value) < depth,

@@ -30,18 +30,18 @@ from lstm_lower.tensorflow.files.pipelines import is_source
 from lstm_lower.tensorflow.graph import label, split_name, tensor_name
 from lstm_lower.tensorflow.interface import Interface, Resolver
 from lstm_lower.tensorflow.regions import BRANCH, LOOP, Aliases, Region
-from lstm_lower.tensorflow.sources import Array, Source, Variable
+from lstm_lower.tensorflow.sources import Array, GraphSource, Variable
 from lstm_lower.tensorflow.state import REFERENCES, VARIABLES, initializer_of, initializes
 from lstm_lower.tensorflow.tensor_types import OperandShapes, Shape, Sizes, merged_shape, tensor_type
 from lstm_lower.tensorflow.translator import HANDLERS, Scope, Translator
-from lstm_lower.tensorflow.values import Cell, Handle
+from lstm_lower.tensorflow.values import Handle, Resource
 
 # Finds out dtype and shape of a tensor from what makes it; `None` for what cannot be told.
 Infer = Callable[[str], tuple[ir.DataType | None, Sizes | None]]
 
 
 @dataclasses.dataclass
-class Made:
+class ConvertedGraph:
     """What a graph became.
 
     Attributes:
@@ -97,7 +97,7 @@ class ModelBuilder:
 
     def __init__(
         self,
-        source: Source,
+        source: GraphSource,
         resolver: Resolver,
         interface: Interface,
         shapes: Mapping[str, Shape],
@@ -123,7 +123,7 @@ class ModelBuilder:
         name = split_name(tensor)[0]
         return name in self.source.variables or (name in self.nodes and self.nodes[name].op in VARIABLES)
 
-    def build(self, region: Region, aliases: Aliases) -> Made:
+    def build(self, region: Region, aliases: Aliases) -> ConvertedGraph:
         """Translates the graph's region.
 
         Raises:
@@ -240,7 +240,7 @@ class ModelBuilder:
         shape_ = None if named is None else ir.Shape(named)
         return self._named(ir.Value(name=public, type=ir.TensorType(dtype), shape=shape_))
 
-    def _variables(self, region: Region) -> dict[Cell, tuple[str, ir.Value]]:
+    def _variables(self, region: Region) -> dict[Resource, tuple[str, ir.Value]]:
         """A cell for each variable of the graph, and the value that it starts with."""
         present = {op.name for op in _all_ops(region)}
         first = {op.inputs[0] for op in region.ops if initializes(op)}
@@ -248,8 +248,8 @@ class ModelBuilder:
         for name, node in self.nodes.items():
             if node.op in VARIABLES and name not in known:
                 known[name] = Variable(name, dtype=node.attr["dtype"].type, shape=shape_of(node.attr["shape"].shape))
-        found: dict[Cell, tuple[str, ir.Value]] = {}
-        self.records: dict[Cell, Variable] = {}
+        found: dict[Resource, tuple[str, ir.Value]] = {}
+        self.records: dict[Resource, Variable] = {}
         for name, variable in known.items():
             if name not in present:
                 continue
@@ -259,7 +259,7 @@ class ModelBuilder:
                 raise UnsupportedOpError(
                     f"variable '{variable.name}' requires a dtype of numbers, got {variable.dtype}"
                 )
-            cell = Cell(variable.name, dtype, reference=node is not None and node.op in (*REFERENCES, "Const"))
+            cell = Resource(variable.name, dtype, reference=node is not None and node.op in (*REFERENCES, "Const"))
             public = self.variable_inputs.get(name) or self._free(variable.name)
             shape = variable.shape
             if variable.has_value and variable.value is not None:
@@ -286,8 +286,8 @@ class ModelBuilder:
         return public
 
     def _finished(
-        self, inputs: Mapping[str, str], made: Mapping[str, ir.Value], states: dict[Cell, tuple[str, ir.Value]]
-    ) -> Made:
+        self, inputs: Mapping[str, str], made: Mapping[str, ir.Value], states: dict[Resource, tuple[str, ir.Value]]
+    ) -> ConvertedGraph:
         """Outputs, and the inputs that are needed."""
         t, graph = self.t, self.t.model.graph
         outputs: dict[str, Expr] = {}
@@ -298,7 +298,7 @@ class ModelBuilder:
             if found is None or not isinstance(found, Expr):
                 found = t.tensor(tensor, self.scope, f"output '{public}'")
             outputs[public] = found
-        new: dict[Cell, str] = {}
+        new: dict[Resource, str] = {}
         for cell, (_, value) in states.items():
             now = self.scope.read(cell)
             assert isinstance(now, Expr)
@@ -329,7 +329,7 @@ class ModelBuilder:
         missing = [pair.variable or "" for pair in pairs if pair.input in values and values[pair.input] is None]
         initializer = initializer_of(self.nodes, missing) if missing else None
         loss = self._loss(pairs)
-        return Made(
+        return ConvertedGraph(
             self.source.label, t.model, list(inputs), values, pairs, self.scalars, loss, sources, initializer,
             t.translated, self.interface.renamed, keys,
         )  # fmt: skip

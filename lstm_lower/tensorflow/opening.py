@@ -10,7 +10,7 @@ from typing import Any
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.extras import needed_by
 from lstm_lower.tensorflow.files import graph_files
-from lstm_lower.tensorflow.sources import Source
+from lstm_lower.tensorflow.sources import GraphSource
 
 
 def open_source(
@@ -19,7 +19,7 @@ def open_source(
     signature: str | None = None,
     specs: Sequence[Any] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-) -> Source:
+) -> GraphSource:
     """Opens any of the sources that `from_tensorflow` takes.
 
     Args:
@@ -34,7 +34,7 @@ def open_source(
         InvalidInputError: `source`, or one of the others, is not what is needed.
         FileNotFoundError: there is no such file.
     """
-    if isinstance(source, Source):
+    if isinstance(source, GraphSource):
         return source
     is_path = isinstance(source, (str, os.PathLike))
     if signature is not None and not is_path:

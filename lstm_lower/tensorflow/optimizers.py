@@ -13,7 +13,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr
 
 
-class Step:
+class ApplyStep:
     """Operands of an Apply op under TensorFlow's names, and its options."""
 
     def __init__(self, operands: Mapping[str, Expr], options: Mapping[str, bool]) -> None:
@@ -28,11 +28,11 @@ class Step:
         return self._operands.get(name)
 
 
-Formula = Callable[[Step], dict[str, Expr]]
+Formula = Callable[[ApplyStep], dict[str, Expr]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Optimizer:
+class TensorFlowOptimizer:
     """One optimizer.
 
     Attributes:
@@ -73,7 +73,7 @@ VARIABLES = frozenset(
 OPTIONS = {"use_nesterov": False, "update_slots": True, "multiply_linear_by_lr": False}
 
 # Op name without its prefix (Apply or ResourceApply, SparseApply or ResourceSparseApply) -> optimizer.
-OPTIMIZERS: dict[str, Optimizer] = {}
+OPTIMIZERS: dict[str, TensorFlowOptimizer] = {}
 
 DENSE, SPARSE = ("Apply", "ResourceApply"), ("SparseApply", "ResourceSparseApply")
 
@@ -82,7 +82,9 @@ def _formula(**forms: str) -> Callable[[Formula], Formula]:
     """Registers a formula for ops, each given with its operands."""
 
     def register(formula: Formula) -> Formula:
-        OPTIMIZERS.update({name: Optimizer(tuple(operands.split()), formula) for name, operands in forms.items()})
+        OPTIMIZERS.update(
+            {name: TensorFlowOptimizer(tuple(operands.split()), formula) for name, operands in forms.items()}
+        )
         return formula
 
     return register
@@ -93,13 +95,13 @@ def _of(op: type[std.Standard], *operands: Expr) -> Expr:
 
 
 @_formula(GradientDescent="var alpha delta")
-def gradient_descent(o: Step) -> dict[str, Expr]:
+def gradient_descent(o: ApplyStep) -> dict[str, Expr]:
     """Var - alpha delta."""
     return {"var": o.var - o.delta * o.alpha}
 
 
 @_formula(Momentum="var accum lr grad momentum")
-def momentum(o: Step) -> dict[str, Expr]:
+def momentum(o: ApplyStep) -> dict[str, Expr]:
     """Velocity in units of the gradient."""
     accum = o.accum * o.momentum + o.grad
     step = o.grad * o.lr + accum * o.momentum * o.lr if o.options["use_nesterov"] else accum * o.lr
@@ -107,7 +109,7 @@ def momentum(o: Step) -> dict[str, Expr]:
 
 
 @_formula(KerasMomentum="var accum lr grad momentum")
-def keras_momentum(o: Step) -> dict[str, Expr]:
+def keras_momentum(o: ApplyStep) -> dict[str, Expr]:
     """Velocity in units of the variable."""
     accum = o.accum * o.momentum - o.grad * o.lr
     step = accum * o.momentum - o.grad * o.lr if o.options["use_nesterov"] else accum
@@ -118,7 +120,7 @@ def keras_momentum(o: Step) -> dict[str, Expr]:
     Adam="var m v beta1_power beta2_power lr beta1 beta2 epsilon grad",
     AdamWithAmsgrad="var m v vhat beta1_power beta2_power lr beta1 beta2 epsilon grad",
 )
-def adam(o: Step) -> dict[str, Expr]:
+def adam(o: ApplyStep) -> dict[str, Expr]:
     """Kingma and Ba, 2014, in the form with epsilon outside the bias correction.
 
     With `vhat`, with the largest second moment so far (Reddi et al., 2018).
@@ -135,7 +137,7 @@ def adam(o: Step) -> dict[str, Expr]:
 
 
 @_formula(AdaMax="var m v beta1_power lr beta1 beta2 epsilon grad")
-def adamax(o: Step) -> dict[str, Expr]:
+def adamax(o: ApplyStep) -> dict[str, Expr]:
     """Adam with the largest absolute gradient in place of the second moment."""
     m = o.m + (o.grad - o.m) * (1.0 - o.beta1)
     v = (o.v * o.beta2).maximum(o.grad.abs())
@@ -146,7 +148,7 @@ def adamax(o: Step) -> dict[str, Expr]:
     RMSProp="var ms mom lr rho momentum epsilon grad",
     CenteredRMSProp="var mg ms mom lr rho momentum epsilon grad",
 )
-def rmsprop(o: Step) -> dict[str, Expr]:
+def rmsprop(o: ApplyStep) -> dict[str, Expr]:
     """Gradient over the root of its mean square, epsilon inside the root; with `mg`, of the variance in its place."""
     square = o.ms + (o.grad * o.grad - o.ms) * (1.0 - o.rho)
     means = {"ms": square}
@@ -159,7 +161,7 @@ def rmsprop(o: Step) -> dict[str, Expr]:
 
 
 @_formula(Adagrad="var accum lr grad", AdagradV2="var accum lr epsilon grad")
-def adagrad(o: Step) -> dict[str, Expr]:
+def adagrad(o: ApplyStep) -> dict[str, Expr]:
     """Gradient over the root of its sum of squares; V2 with an epsilon outside the root."""
     accum = o.accum + o.grad * o.grad if o.options["update_slots"] else o.accum
     epsilon = o.get("epsilon")
@@ -168,7 +170,7 @@ def adagrad(o: Step) -> dict[str, Expr]:
 
 
 @_formula(Adadelta="var accum accum_update lr rho epsilon grad")
-def adadelta(o: Step) -> dict[str, Expr]:
+def adadelta(o: ApplyStep) -> dict[str, Expr]:
     """Zeiler, 2012."""
     accum = o.accum * o.rho + o.grad * o.grad * (1.0 - o.rho)
     update = (o.accum_update + o.epsilon).sqrt() / (accum + o.epsilon).sqrt() * o.grad
@@ -182,13 +184,13 @@ def _shrunk(x: Expr, threshold: Expr) -> Expr:
 
 
 @_formula(ProximalGradientDescent="var alpha l1 l2 delta")
-def proximal_gradient_descent(o: Step) -> dict[str, Expr]:
+def proximal_gradient_descent(o: ApplyStep) -> dict[str, Expr]:
     """Duchi and Singer, 2009: a step, and then towards 0 as the norms ask for."""
     return {"var": _shrunk(o.var - o.delta * o.alpha, o.alpha * o.l1) / (o.alpha * o.l2 + 1.0)}
 
 
 @_formula(ProximalAdagrad="var accum lr l1 l2 grad")
-def proximal_adagrad(o: Step) -> dict[str, Expr]:
+def proximal_adagrad(o: ApplyStep) -> dict[str, Expr]:
     """The same with Adagrad's rate for each element."""
     accum = o.accum + o.grad * o.grad
     rate = o.lr / accum.sqrt()
@@ -196,7 +198,7 @@ def proximal_adagrad(o: Step) -> dict[str, Expr]:
 
 
 @_formula(AdagradDA="var gradient_accumulator gradient_squared_accumulator grad lr l1 l2 global_step")
-def adagrad_dual_averaging(o: Step) -> dict[str, Expr]:
+def adagrad_dual_averaging(o: ApplyStep) -> dict[str, Expr]:
     """Duchi et al., 2011: from all gradients so far at once, whatever the variable holds."""
     total = o.gradient_accumulator + o.grad
     squares = o.gradient_squared_accumulator + o.grad * o.grad
@@ -206,7 +208,7 @@ def adagrad_dual_averaging(o: Step) -> dict[str, Expr]:
 
 
 @_formula(AddSign="var m lr alpha sign_decay beta grad", PowerSign="var m lr logbase sign_decay beta grad")
-def by_sign(o: Step) -> dict[str, Expr]:
+def by_sign(o: ApplyStep) -> dict[str, Expr]:
     """Bello et al., 2017: larger steps where the gradient has the sign that it has on average."""
     m = o.m * o.beta + o.grad * (1.0 - o.beta)
     agreement = _of(std.Sign, o.grad) * _of(std.Sign, m) * o.sign_decay
@@ -219,7 +221,7 @@ def by_sign(o: Step) -> dict[str, Expr]:
     Ftrl="var accum linear grad lr l1 l2 lr_power",
     FtrlV2="var accum linear grad lr l1 l2 l2_shrinkage lr_power",
 )
-def ftrl(o: Step) -> dict[str, Expr]:
+def ftrl(o: ApplyStep) -> dict[str, Expr]:
     """McMahan et al., 2013: follow the regularised leader; V2 adds a penalty on the variable to the gradient.
 
     With `multiply_linear_by_lr`, all of it in units of the learning rate.

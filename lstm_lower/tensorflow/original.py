@@ -22,7 +22,7 @@ from lstm_lower.tensorflow.files.views import View, data_inputs
 from lstm_lower.tensorflow.graph import nodes_by_name, split_name
 from lstm_lower.tensorflow.interface import Resolver
 from lstm_lower.tensorflow.source_preparation import expose_sources, lift_frozen_weights
-from lstm_lower.tensorflow.sources import Array, Source
+from lstm_lower.tensorflow.sources import Array, GraphSource
 from lstm_lower.tensorflow.state import REFERENCES
 
 # Letters of the reason that TensorFlow gives.
@@ -67,7 +67,7 @@ class Original:
     label: str
 
 
-class RefusedError(InvalidInputError):
+class TensorFlowRefusedError(InvalidInputError):
     """TensorFlow does not run a graph.
 
     Attributes:
@@ -82,7 +82,7 @@ class RefusedError(InvalidInputError):
         self.reason = re.split(r" used by | \[\[|\{\{| ?; ?|: \[| \(defined", said)[0][:_REASON]
 
 
-def original(source: Source, feeds: Mapping[str, Array], outputs: Sequence[str] | None) -> Original:
+def original(source: GraphSource, feeds: Mapping[str, Array], outputs: Sequence[str] | None) -> Original:
     """Cuts the part out of a source that TensorFlow is to run.
 
     Args:
@@ -324,4 +324,4 @@ def _explained(tf: Any, graph: Original) -> Iterator[None]:
         yield
     except (tf.errors.OpError, ValueError, TypeError, KeyError) as error:
         text = " ".join(getattr(error, "message", str(error)).split())
-        raise RefusedError(graph.label, text) from error
+        raise TensorFlowRefusedError(graph.label, text) from error

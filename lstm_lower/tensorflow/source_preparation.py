@@ -10,7 +10,7 @@ from lstm_lower.tensorflow.files.functions import OpTable, called, flat_body
 from lstm_lower.tensorflow.files.pipelines import is_source
 from lstm_lower.tensorflow.files.views import data_inputs
 from lstm_lower.tensorflow.graph import label, split_name
-from lstm_lower.tensorflow.sources import Source, Variable
+from lstm_lower.tensorflow.sources import GraphSource, Variable
 from lstm_lower.tensorflow.state import is_write
 from lstm_lower.tensorflow.structure import CALLS
 
@@ -18,7 +18,7 @@ from lstm_lower.tensorflow.structure import CALLS
 _READS = re.compile(r"(^|/)(read|ReadVariableOp)(_\d+)?$")
 
 
-def lift_frozen_weights(source: Source, *, read: bool) -> None:
+def lift_frozen_weights(source: GraphSource, *, read: bool) -> None:
     """Makes variables of a graph's constants that were some: of those that ops write to always.
 
     Args:
@@ -50,7 +50,7 @@ def lift_frozen_weights(source: Source, *, read: bool) -> None:
         )
 
 
-def expose_sources(source: Source) -> None:
+def expose_sources(source: GraphSource) -> None:
     """Puts the nodes of functions in their calls' places, where an input pipeline ends in them.
 
     Loops and branches keep their functions: what comes in there comes once for each iteration, or not at all.

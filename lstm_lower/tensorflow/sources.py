@@ -58,7 +58,7 @@ class Variable:
 
 
 @dataclasses.dataclass
-class Source:
+class GraphSource:
     """A graph and what belongs to it.
 
     Attributes:

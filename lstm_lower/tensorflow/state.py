@@ -19,7 +19,7 @@ from lstm_lower.opdef import DOMAIN, definition
 from lstm_lower.tensorflow.graph import split_name
 from lstm_lower.tensorflow.regions import Op
 from lstm_lower.tensorflow.translator import WRITES, Scope, Translator, handlers
-from lstm_lower.tensorflow.values import INT64, Cell, Handle, Value
+from lstm_lower.tensorflow.values import INT64, Handle, Resource, Value
 
 handles = handlers("Variables")
 
@@ -54,7 +54,7 @@ def writes(op: Op) -> bool:
     return is_write(op.op) or op.op in _LISTS or any(writes(inner) for region in op.regions for inner in region.ops)
 
 
-def cell_of(t: Translator, name: str, scope: Scope, reader: Op) -> Cell:
+def cell_of(t: Translator, name: str, scope: Scope, reader: Op) -> Resource:
     """The variable that a tensor stands for.
 
     Raises:
@@ -74,7 +74,7 @@ def _variable(t: Translator, op: Op, scope: Scope) -> Value:  # noqa: ARG001
     return Handle(cell)
 
 
-def tensor_of(cell: Cell, scope: Scope, op: Op) -> Expr:
+def tensor_of(cell: Resource, scope: Scope, op: Op) -> Expr:
     """The numbers in a variable now.
 
     Raises:
@@ -141,7 +141,7 @@ def emitted(t: Translator, kind: str, operands: list[Expr], op: Op, scope: Scope
     return t.emit(found, operands, attributes, op.name, scope)[0]
 
 
-def write(op: Op, scope: Scope, cell: Cell, value: Expr) -> Value:
+def write(op: Op, scope: Scope, cell: Resource, value: Expr) -> Value:
     """Puts a value into a variable.
 
     Returns:

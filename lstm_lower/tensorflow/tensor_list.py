@@ -398,7 +398,7 @@ class Head(TensorList):
 
 
 @dataclasses.dataclass(eq=False)
-class Repeated(TensorList):
+class RepeatedElement(TensorList):
     """A list of one element, so many times."""
 
     count: Expr

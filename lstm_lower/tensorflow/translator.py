@@ -26,7 +26,7 @@ from lstm_lower.passes.rewriting import values_of
 from lstm_lower.passes.rules.registry import RULES, Node
 from lstm_lower.tensorflow.attributes import attributes_of, check_real
 from lstm_lower.tensorflow.regions import Aliases, Op, Region
-from lstm_lower.tensorflow.values import Cell, Flow, Guard, Handle, Text, Value
+from lstm_lower.tensorflow.values import Flow, Guard, Handle, Resource, Text, Value
 
 Handler = Callable[["Translator", Op, "Scope"], "list[Value] | Value | None"]
 H = TypeVar("H", bound=Handler)
@@ -81,11 +81,11 @@ class Scope:
     floor: Builder
     outer: Scope | None = None
     values: dict[str, Value] = dataclasses.field(default_factory=dict)
-    cells: dict[Cell, Value] = dataclasses.field(default_factory=dict)
-    carry: Callable[[Cell, Value], Value] | None = None
+    cells: dict[Resource, Value] = dataclasses.field(default_factory=dict)
+    carry: Callable[[Resource, Value], Value] | None = None
     side: Guard | None = None
 
-    def read(self, cell: Cell) -> Value:
+    def read(self, cell: Resource) -> Value:
         """What is in a cell now."""
         if cell in self.cells:
             return self.cells[cell]
@@ -97,11 +97,11 @@ class Scope:
             found = self.cells[cell] = self.carry(cell, found)
         return found
 
-    def holds(self, cell: Cell) -> bool:
+    def holds(self, cell: Resource) -> bool:
         """Whether a cell was made here or around."""
         return cell in self.cells or (self.outer is not None and self.outer.holds(cell))
 
-    def home(self, cell: Cell) -> Scope:
+    def home(self, cell: Resource) -> Scope:
         """The region that a cell was made in."""
         scope = self
         while scope.outer is not None and scope.outer.holds(cell):
@@ -148,17 +148,17 @@ class Translator:
         self.aliases = aliases
         # What leaves a branch has the branch's name outside and its own within.
         self.read = {stage for name in read for stage in aliases.chain(name)}
-        self.variables: dict[str, Cell] = {}
-        self.restored: dict[tuple[Cell, Scope], Cell] = {}
+        self.variables: dict[str, Resource] = {}
+        self.restored: dict[tuple[Resource, Scope], Resource] = {}
         self.origins: dict[ir.Value, ir.Value] = {}
         self.turns: dict[ir.Value, tuple[Expr, Expr]] = {}
         self.dims: dict[str, tuple[Expr, int]] = {}
         self._sizes: dict[Any, Expr] = {}
-        self.copies: dict[str, Cell] = {}
+        self.copies: dict[str, Resource] = {}
         self.translated = 0
         # Name of an op -> the variables that are surely changed before it runs; ops around the current one.
-        self._changed: dict[str, frozenset[Cell]] = {}
-        self._around: frozenset[Cell] = frozenset()
+        self._changed: dict[str, frozenset[Resource]] = {}
+        self._around: frozenset[Resource] = frozenset()
         self._builders: dict[ir.Graph, Builder] = {graph: self.root}
 
     def origin(self, value: ir.Value) -> ir.Value:
@@ -216,7 +216,7 @@ class Translator:
         for number, value in enumerate(outputs):
             scope.values[f"{op.name}:{number}"] = value
 
-    def _changed_before(self, op: Op) -> frozenset[Cell]:
+    def _changed_before(self, op: Op) -> frozenset[Resource]:
         """The variables that are changed before an op runs, since it waits for that."""
         if not self._changed:
             return self._around

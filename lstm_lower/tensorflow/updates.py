@@ -14,11 +14,11 @@ from lstm_lower.passes.formulas.indices import from_front, uncast
 from lstm_lower.passes.formulas.kernels import computed
 from lstm_lower.passes.formulas.rows import reshape_to, tail_of
 from lstm_lower.passes.formulas.sizes import up_to
-from lstm_lower.tensorflow.optimizers import DENSE, GRADIENTS, OPTIMIZERS, OPTIONS, SPARSE, VARIABLES, Step
+from lstm_lower.tensorflow.optimizers import DENSE, GRADIENTS, OPTIMIZERS, OPTIONS, SPARSE, VARIABLES, ApplyStep
 from lstm_lower.tensorflow.regions import Op
 from lstm_lower.tensorflow.state import cell_of, emitted, tensor_of, write
 from lstm_lower.tensorflow.translator import Scope, Translator, handlers
-from lstm_lower.tensorflow.values import INT64, Cell, Handle, Value
+from lstm_lower.tensorflow.values import INT64, Handle, Resource, Value
 
 handles = handlers("Optimizers' updates")
 _changes = handlers("Updates of rows")
@@ -38,7 +38,7 @@ def _apply(t: Translator, op: Op, scope: Scope) -> Value:
     names = optimizer.sparse_operands if prefix in SPARSE else optimizer.operands
     if len(op.inputs) != len(names):
         raise UnsupportedOpError(f"{op}: requires {len(names)} operands ({', '.join(names)}), got {len(op.inputs)}")
-    cells: dict[str, Cell] = {}
+    cells: dict[str, Resource] = {}
     operands: dict[str, Expr] = {}
     for name, source in zip(names, op.inputs, strict=True):
         if name in VARIABLES:
@@ -51,7 +51,9 @@ def _apply(t: Translator, op: Op, scope: Scope) -> Value:
     def update(given: dict[str, Expr]) -> dict[str, Expr]:
         # Halves are computed in float32 and rounded once.
         wide = {name: computed(expr) for name, expr in given.items()}
-        return {name: expr.cast(given[name].dtype) for name, expr in optimizer.formula(Step(wide, options)).items()}
+        return {
+            name: expr.cast(given[name].dtype) for name, expr in optimizer.formula(ApplyStep(wide, options)).items()
+        }
 
     changed = update(operands) if prefix in DENSE else _by_rows(operands, [*cells], update)
     for name, value in changed.items():

@@ -21,7 +21,7 @@ FLOW = Flow()
 
 
 @dataclasses.dataclass(eq=False)
-class Cell:
+class Resource:
     """Something that ops change in place: a variable, or a TensorArray or Stack of TensorFlow 1.
 
     Attributes:
@@ -38,7 +38,7 @@ class Cell:
     name: str
     dtype: ir.DataType | None = None
     reference: bool = False
-    gradients: dict[str, Cell] = dataclasses.field(default_factory=dict)
+    gradients: dict[str, Resource] = dataclasses.field(default_factory=dict)
     holds_flows: bool = False
     grows: bool = False
     sums: bool = False
@@ -49,7 +49,7 @@ class Cell:
 class Handle:
     """A tensor that stands for a cell."""
 
-    cell: Cell
+    cell: Resource
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Division:
 
 
 @dataclasses.dataclass(frozen=True)
-class Optional:
+class OptionalValue:
     """An optional value: its components, or none.
 
     Attributes:
@@ -92,12 +92,14 @@ class Optional:
     components: tuple[Value, ...] | None
     division: Division | None = None
 
-    def side(self, number: int) -> Optional:
+    def side(self, number: int) -> OptionalValue:
         """What one side of the branch has left, 0 for the one where its condition holds."""
         assert self.components is not None
         assert self.division is not None
         cut = self.division.count
-        return Optional(self.components[:cut] if number == 0 else self.components[cut:], self.division.sides[number])
+        return OptionalValue(
+            self.components[:cut] if number == 0 else self.components[cut:], self.division.sides[number]
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +111,7 @@ class Returned:
         held: what was in it.
     """
 
-    cell: Cell
+    cell: Resource
     held: Value
 
 

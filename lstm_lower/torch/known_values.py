@@ -72,7 +72,7 @@ class _Value:
 
 
 @dataclasses.dataclass(frozen=True)
-class Call:
+class KnownCall:
     """A call of a function whose operands are known.
 
     Attributes:
@@ -116,7 +116,7 @@ class KnownValues:
                 numbers = buffer.detach().cpu().clone()
             self._values[id(traced)] = _Value(traced, numbers, traced._version, frozenset([name]))
 
-    def call(self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call | None:
+    def call(self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> KnownCall | None:
         """A call with values in place of tensors, if all of them are known."""
         leaves = tree_leaves((args, kwargs))
         tensors = [x for x in leaves if isinstance(x, Tensor)]
@@ -131,16 +131,16 @@ class KnownValues:
             return None
         of: Callable[[Any], Any] = {id(value.traced): value.numbers for value in known}.__getitem__
         args, kwargs = tree_map_only(Tensor, lambda x: of(id(x)), (args, kwargs))
-        return Call(function, args, kwargs, frozenset().union(*(value.buffers for value in known)))
+        return KnownCall(function, args, kwargs, frozenset().union(*(value.buffers for value in known)))
 
-    def is_read(self, call: Call) -> bool:
+    def is_read(self, call: KnownCall) -> bool:
         """Whether a call is for what stands in its operands."""
         if call.function in _READERS:
             self.read |= call.buffers
             return True
         return False
 
-    def keep(self, call: Call, result: Any) -> None:
+    def keep(self, call: KnownCall, result: Any) -> None:
         """Takes down what a traced call returns."""
         traced = tree_leaves(result)
         if not traced or not all(isinstance(x, Tensor) and _is_small(x) for x in traced):

@@ -25,7 +25,7 @@ from lstm_lower.passes.rules.standard_rnn import DirectionWeights, standard_laye
 Body = Callable[[list[Expr], list[Expr]], tuple[list[Expr], list[Expr]]]
 
 
-class Window:
+class StepWindow:
     """The steps 0 .. seq_len_max-1 of the sequences of a node: cuts inputs to it and pads outputs from it.
 
     Outside 0..T, which only a run-time seq_len_max can be, it is clamped. When it is known to be T, nothing is cut.
@@ -148,7 +148,7 @@ def lstm_block_cell_grad(n: Node, b: Builder) -> list[Expr]:
 @lowers(BlockLSTM, BlockLSTMV2)
 def block_lstm(n: Node, b: Builder) -> list[Expr | None]:
     """A Scan of LSTM steps."""
-    window, peephole = Window(n, b), peephole_of(n)
+    window, peephole = StepWindow(n, b), peephole_of(n)
     if standard_operator_suffices(n, window):
         return [None] * 6 + [standard_lstm(n, b)]
     bias = gate_bias(n, b)
@@ -174,7 +174,7 @@ def block_lstm(n: Node, b: Builder) -> list[Expr | None]:
 @lowers(BlockLSTMGrad, BlockLSTMGradV2)
 def block_lstm_grad(n: Node, b: Builder) -> list[Expr]:
     """A Scan of LSTM step gradients from the last step to the first; weight gradients are carried sums."""
-    window, peephole = Window(n, b), peephole_of(n)
+    window, peephole = StepWindow(n, b), peephole_of(n)
     cs_before, h_before = window.shifted(n.cs_prev, n.cs), window.shifted(n.h_prev, n.h)
     saved = [n.x, n.i, n.cs, n.f, n.o, n.ci, n.co, n.cs_grad, n.h_grad]
     input_size = n.size("I")
@@ -223,7 +223,7 @@ def gate_bias(n: Node, b: Builder) -> Expr:
     return (bias.reshape(4, -1) + offsets).reshape(-1)
 
 
-def standard_operator_suffices(n: Node, window: Window) -> bool:
+def standard_operator_suffices(n: Node, window: StepWindow) -> bool:
     """Whether only h is asked for, over whole sequences and without a clip."""
     others = [output.name for output in n.op.outputs if output.name != "h"]
     sized = all(isinstance(n.call.sizes.get(symbol), int) for symbol in "IH")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lstm_lower.tensorflow.original import RefusedError
+from lstm_lower.tensorflow.original import TensorFlowRefusedError
 from tests.support.command_line import SALIENCY, fail, run
 
 tf = pytest.importorskip("tensorflow")
@@ -71,7 +71,7 @@ def test_a_warning_is_printed_once(tmp_path: Path) -> None:
     ],
 )
 def test_what_tensorflow_refuses_in_a_few_words(text: str, reason: str) -> None:
-    error = RefusedError("model.meta", text)
+    error = TensorFlowRefusedError("model.meta", text)
     assert error.reason == reason
     assert str(error).startswith("model.meta: a graph and feeds that TensorFlow runs are required")
 

@@ -19,14 +19,14 @@ from lstm_lower.ort_training.checkpoint_state import UnknownNameError
 from lstm_lower.passes.model_pass import FaultyPassError
 from lstm_lower.runtime.measuring.worker import NotMeasured, WorkerError
 from lstm_lower.tensorflow.model import OpenRankError
-from lstm_lower.tensorflow.original import RefusedError
+from lstm_lower.tensorflow.original import TensorFlowRefusedError
 
 # What constructors take that take other things than a text.
 ARGUMENTS: dict[type[LstmLowerError], tuple[Any, ...]] = {
     errors.MisfitError: ("x", "rank 2", [3]),
     LayoutError: ("rnn_mode", "one of lstm, gru", "'x'"),
     OpenRankError: (["x", "y"], InvalidInputError("why")),
-    RefusedError: ("model.pb", "it is none"),
+    TensorFlowRefusedError: ("model.pb", "it is none"),
     WorkerError: (NotMeasured("MemoryError", "no more"),),
 }
 

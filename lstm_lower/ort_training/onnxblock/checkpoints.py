@@ -9,7 +9,7 @@ import onnx
 from onnx import numpy_helper
 
 from lstm_lower.errors import InvalidInputError
-from lstm_lower.ort_training.checkpoint_state import CheckpointState, Held
+from lstm_lower.ort_training.checkpoint_state import CheckpointState, StateContents
 
 
 def save_checkpoint(
@@ -35,7 +35,7 @@ def save_checkpoint(
         raise InvalidInputError(
             f"save_checkpoint requires two lists of TensorProto, as TrainingBlock.parameters gives them: {error}"
         ) from error
-    held = Held(parameters=values, trainable=[weight.name for weight in trained])
+    held = StateContents(parameters=values, trainable=[weight.name for weight in trained])
     CheckpointState(held.nominal() if nominal_checkpoint else held).write(path_to_checkpoint)
 
 

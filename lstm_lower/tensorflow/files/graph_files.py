@@ -14,7 +14,7 @@ from lstm_lower.records.content_kinds import Content, Kind, content_of
 from lstm_lower.records.files import other_kind, protect
 from lstm_lower.tensorflow.files import saved_model
 from lstm_lower.tensorflow.files.variables import check_found, graph_variables
-from lstm_lower.tensorflow.sources import Source
+from lstm_lower.tensorflow.sources import GraphSource
 
 _CLASSES = {"GraphDef": messages.GraphDef, "MetaGraphDef": messages.MetaGraphDef}
 
@@ -68,7 +68,7 @@ class GraphFile:
         return sorted(name for name in self.meta.signature_def if not name.startswith("__saved_model"))
 
 
-def open_file(path: Path, signature: str | None = None, checkpoint: Path | None = None) -> Source:
+def open_file(path: Path, signature: str | None = None, checkpoint: Path | None = None) -> GraphSource:
     """Opens a file or folder.
 
     Raises:
@@ -144,7 +144,7 @@ def _with_checkpoint(file: GraphFile, asked: Path | None, beside: Path | None) -
     return file
 
 
-def open_message(message: Any, checkpoint: Path | None = None) -> Source:
+def open_message(message: Any, checkpoint: Path | None = None) -> GraphSource:
     """Opens a GraphDef or MetaGraphDef, of whichever library's class.
 
     Raises:
@@ -161,7 +161,7 @@ def open_message(message: Any, checkpoint: Path | None = None) -> Source:
     return source_of(_with_checkpoint(GraphFile(kind, f"the {name}", graph_def, meta), checkpoint, None), None)
 
 
-def source_of(file: GraphFile, signature: str | None) -> Source:
+def source_of(file: GraphFile, signature: str | None) -> GraphSource:
     """What a file holds as a source.
 
     Raises:
@@ -186,10 +186,10 @@ def source_of(file: GraphFile, signature: str | None) -> Source:
     return source
 
 
-def whole(file: GraphFile) -> Source:
+def whole(file: GraphFile) -> GraphSource:
     """A file's graph as a source, whatever its signatures are; errors as `source_of`'s."""
     collections = file.meta.collection_def
-    source = Source(
+    source = GraphSource(
         file.graph_def, file.label, variables=graph_variables(file.graph_def, collections, file.checkpoint),
         train_ops=collection(collections, "train_op"), losses=collection(collections, "losses"),
         op_defs={op.name: op for op in file.meta.meta_info_def.stripped_op_list.op},
@@ -198,7 +198,7 @@ def whole(file: GraphFile) -> Source:
     return source
 
 
-def _check_asked(file: GraphFile, source: Source) -> None:
+def _check_asked(file: GraphFile, source: GraphSource) -> None:
     if file.asked and file.checkpoint is not None:
         check_found(source.variables.values(), file.checkpoint)
 
@@ -208,7 +208,7 @@ def collection(collections: Any, key: str) -> list[str]:
     return list(dict.fromkeys(collections[key].node_list.value)) if key in collections else []
 
 
-def _apply_signature(source: Source, signature: Any, name: str) -> None:
+def _apply_signature(source: GraphSource, signature: Any, name: str) -> None:
     source.label = f"{source.label} ({name})"
     source.suffix = ""
     for kind, infos in (("input", signature.inputs), ("output", signature.outputs)):

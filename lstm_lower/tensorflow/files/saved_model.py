@@ -12,7 +12,7 @@ from lstm_lower.checkpoints.bundle import OBJECT_GRAPH, Checkpoint, object_graph
 from lstm_lower.errors import InvalidInputError, InvalidModelError, some
 from lstm_lower.tensorflow.files.functions import OpTable, function_graph
 from lstm_lower.tensorflow.files.variables import check_fits
-from lstm_lower.tensorflow.sources import Source, Variable, unique
+from lstm_lower.tensorflow.sources import GraphSource, Variable, unique
 
 # The child of the root that holds the signatures.
 _SIGNATURES = "signatures"
@@ -90,7 +90,7 @@ def choose(names: list[str], signatures: list[str], asked: str | None, label: st
     return asked
 
 
-def function_source(meta: Any, name: str, label: str, checkpoint: Checkpoint | None) -> Source:
+def function_source(meta: Any, name: str, label: str, checkpoint: Checkpoint | None) -> GraphSource:
     """The function of a name as a source.
 
     Raises:
@@ -114,7 +114,7 @@ class _Reader:
     label: str
     checkpoint: Checkpoint | None
 
-    def source(self, name: str) -> Source:
+    def source(self, name: str) -> GraphSource:
         graph_def = self.meta.graph_def
         op_defs = {op.name: op for op in self.meta.meta_info_def.stripped_op_list.op}
         table = OpTable(graph_def.library.function, op_defs)
@@ -122,7 +122,7 @@ class _Reader:
         if function is None or saved is None:
             raise InvalidModelError(f"{self.label}: function '{name}' must be in the library, got none")
         graph = function_graph(function, table, graph_def)
-        source = Source(graph.graph_def, self.label, side_effects=True, suffix="", op_defs=op_defs)
+        source = GraphSource(graph.graph_def, self.label, side_effects=True, suffix="", op_defs=op_defs)
         own = len(graph.arguments) - len(saved.bound_inputs)
         if own < 0:
             raise InvalidModelError(f"{self.label}: function '{name}' requires an argument for all that it captures")
@@ -136,7 +136,7 @@ class _Reader:
         source.outputs = dict(zip(names, tensors, strict=True))
         return source
 
-    def _capture(self, source: Source, captured: dict[str, int]) -> None:
+    def _capture(self, source: GraphSource, captured: dict[str, int]) -> None:
         """Says what stands behind the arguments that are no operands of a call."""
         nodes, keys, names = self.meta.object_graph_def.nodes, self.keys(), self.names()
         constants = {node.name: node for node in self.meta.graph_def.node if node.op == "Const"}

@@ -23,7 +23,7 @@ from lstm_lower.runtime.proof.oracles.numerics import Array
 from lstm_lower.runtime.proof.oracles.registry import F, Oracle, oracle
 
 
-class Step(NamedTuple):
+class ReferenceStep(NamedTuple):
     """One forward step: the new states (h before a projection) and what backward wants to know of it."""
 
     h: Array
@@ -45,12 +45,12 @@ def sigmoid(value: Array) -> Array:
     return 0.5 * (1.0 + np.tanh(0.5 * value))
 
 
-def lstm(gx: Array, gh: Array, h: Array, c: Array) -> Step:
+def lstm(gx: Array, gh: Array, h: Array, c: Array) -> ReferenceStep:
     """Gates i, f, g (new memory), o; c' = f c + i g; h' = o tanh(c')."""
     i, f, g, o = np.split(gx + gh, 4, axis=-1)
     i, f, g, o = sigmoid(i), sigmoid(f), np.tanh(g), sigmoid(o)
     cell = f * c + i * g
-    return Step(o * np.tanh(cell), cell, (i, f, g, o, np.tanh(cell), c))
+    return ReferenceStep(o * np.tanh(cell), cell, (i, f, g, o, np.tanh(cell), c))
 
 
 def lstm_grad(saved: tuple[Array, ...], dh: Array, dc: Array) -> StepGrad:
@@ -62,13 +62,13 @@ def lstm_grad(saved: tuple[Array, ...], dh: Array, dc: Array) -> StepGrad:
     return StepGrad(gates, gates, np.zeros_like(dh), dcell * f)
 
 
-def gru(gx: Array, gh: Array, h: Array, c: Array) -> Step:
+def gru(gx: Array, gh: Array, h: Array, c: Array) -> ReferenceStep:
     """Gates r, u, n; n = tanh(gx_n + r gh_n); h' = (1 - u) n + u h."""
     xr, xu, xn = np.split(gx, 3, axis=-1)
     hr, hu, hn = np.split(gh, 3, axis=-1)
     r, u = sigmoid(xr + hr), sigmoid(xu + hu)
     n = np.tanh(xn + r * hn)
-    return Step((1 - u) * n + u * h, c, (r, u, n, hn, h))
+    return ReferenceStep((1 - u) * n + u * h, c, (r, u, n, hn, h))
 
 
 def gru_grad(saved: tuple[Array, ...], dh: Array, dc: Array) -> StepGrad:
@@ -80,10 +80,10 @@ def gru_grad(saved: tuple[Array, ...], dh: Array, dc: Array) -> StepGrad:
     return StepGrad(np.concatenate((dr, du, dn), axis=-1), np.concatenate((dr, du, dn * r), axis=-1), dh * u, dc)
 
 
-def rnn_tanh(gx: Array, gh: Array, h: Array, c: Array) -> Step:
+def rnn_tanh(gx: Array, gh: Array, h: Array, c: Array) -> ReferenceStep:
     """One gate: h' = tanh(gx + gh)."""
     out = np.tanh(gx + gh)
-    return Step(out, c, (out,))
+    return ReferenceStep(out, c, (out,))
 
 
 def rnn_tanh_grad(saved: tuple[Array, ...], dh: Array, dc: Array) -> StepGrad:
@@ -92,10 +92,10 @@ def rnn_tanh_grad(saved: tuple[Array, ...], dh: Array, dc: Array) -> StepGrad:
     return StepGrad(gates, gates, np.zeros_like(dh), dc)
 
 
-def rnn_relu(gx: Array, gh: Array, h: Array, c: Array) -> Step:
+def rnn_relu(gx: Array, gh: Array, h: Array, c: Array) -> ReferenceStep:
     """One gate: h' = max(gx + gh, 0)."""
     out = np.maximum(gx + gh, 0)
-    return Step(out, c, (out,))
+    return ReferenceStep(out, c, (out,))
 
 
 def rnn_relu_grad(saved: tuple[Array, ...], dh: Array, dc: Array) -> StepGrad:
@@ -122,7 +122,7 @@ class Weights(NamedTuple):
     bR: Array
 
 
-class Trace(NamedTuple):
+class ForwardTrace(NamedTuple):
     """Values that one pseudo-layer's forward pass leaves for its backward pass; sequences in the order of its steps."""
 
     x: Array
@@ -132,7 +132,7 @@ class Trace(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Network:
+class ReferenceNetwork:
     """A network over one batch.
 
     Attributes:
@@ -175,7 +175,7 @@ class Network:
 
     def forward(
         self, x: Array, h0: Array, c0: Array, weights: list[Weights]
-    ) -> tuple[Array, Array, Array, list[Trace]]:
+    ) -> tuple[Array, Array, Array, list[ForwardTrace]]:
         """Runs all layers.
 
         Args:
@@ -196,7 +196,7 @@ class Network:
             for direction in range(self.layout.directions):
                 p = layer * self.layout.directions + direction
                 w, h, c = weights[p], h0[p], c0[p]
-                trace = Trace(self._turn(x, direction), [], [], [])
+                trace = ForwardTrace(self._turn(x, direction), [], [], [])
                 out = np.zeros((x.shape[0], x.shape[1], self.layout.hidden_size))
                 for t in range(x.shape[0]):
                     done = step(self._side(trace.x[t], w), h @ w.R.T + w.bR, h, c)
@@ -214,7 +214,7 @@ class Network:
         return x, h_final, c_final, traces
 
     def backward(
-        self, dy: Array, dh_final: Array, dc_final: Array, weights: list[Weights], traces: list[Trace]
+        self, dy: Array, dh_final: Array, dc_final: Array, weights: list[Weights], traces: list[ForwardTrace]
     ) -> tuple[Array, Array, Array, Array]:
         """Reverse mode of `forward`: gradients of x, h0, c0 and of the params buffer."""
         dh0, dc0, dparams = np.zeros_like(dh_final), np.zeros_like(dc_final), np.zeros(self.layout.size)
@@ -237,7 +237,7 @@ class Network:
         return row.W, row.R, row.P, row.bW, row.bR
 
     def _layer_grad(
-        self, dy: Array, dh: Array, dc: Array, w: Weights, trace: Trace
+        self, dy: Array, dh: Array, dc: Array, w: Weights, trace: ForwardTrace
     ) -> tuple[Array, Array, Array, Weights]:
         _, step_grad = CELLS[self.layout.rnn_mode]
         dw, dr, dbw, dbr = (np.zeros_like(part) for part in (w.W, w.R, w.bW, w.bR))
@@ -318,8 +318,8 @@ class _Call:
         """`[L-1, T, B, D*H]`."""
         return (self.layout.num_layers - 1, *self.x.shape[:2], self.layout.output_size)
 
-    def network(self, masks: Array | None) -> Network:
-        return Network(self.layout, self.lengths, masks)
+    def network(self, masks: Array | None) -> ReferenceNetwork:
+        return ReferenceNetwork(self.layout, self.lengths, masks)
 
     def no_cell(self, value: Array) -> np.ndarray[Any, Any]:
         return self.major(value) if self.lstm else np.zeros(())

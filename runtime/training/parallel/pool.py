@@ -164,7 +164,7 @@ class LostError(Exception):
     """A worker, or what it returned, is gone; `recover` puts others in place."""
 
 
-class Pool:
+class WorkerPool:
     """Workers, all of which hold the same state.
 
     Every call is made of all workers at once, and what one worker needs of another travels between them through Ray's

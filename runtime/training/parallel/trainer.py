@@ -15,7 +15,7 @@ from lstm_lower.runtime.training.data.layout import Layout
 from lstm_lower.runtime.training.diagnosis import updates
 from lstm_lower.runtime.training.evaluator import Evaluator
 from lstm_lower.runtime.training.learner import Learner, OnNan, Reduction, StepResult
-from lstm_lower.runtime.training.parallel.pool import LostError, Pool, Sums
+from lstm_lower.runtime.training.parallel.pool import LostError, Sums, WorkerPool
 from lstm_lower.runtime.training.parallel.program import program_of
 from lstm_lower.runtime.training.parallel.replica import Shard, ShardResult
 from lstm_lower.runtime.training.parallel.shards import Rowwise, ShardRows, loss_of, mean, reduction_of
@@ -85,7 +85,7 @@ class DistributedTrainer(Trainable):
         self._rowwise = Rowwise(Layout(trainer.data_inputs, sample_axis), outputs)
         program = program_of(halves, threads=threads, providers=uncaptured(trainer.providers))
         self._layout = program.layout
-        self._pool = Pool(program, trainer.state_dict(), workers, address)
+        self._pool = WorkerPool(program, trainer.state_dict(), workers, address)
         # Which of the pool's versions the trainer has, and after how many steps.
         self._synced, self._steps = self._pool.version, trainer.steps
 

@@ -20,7 +20,7 @@ from lstm_lower.passes.targets.cpu import CPU
 from lstm_lower.passes.targets.legalize import LegalizePass
 from lstm_lower.runtime import session
 from lstm_lower.tensorflow.finish import finish
-from lstm_lower.tensorflow.model import Made
+from lstm_lower.tensorflow.model import ConvertedGraph
 from tests.support import target_rows as rows
 from tests.support.command_line import run as command
 
@@ -31,7 +31,7 @@ def from_tensorflow(model: onnx.ModelProto, _: Path) -> onnx.ModelProto:
     """The end of every import."""
     imported = ir.from_proto(model)
     names = [str(value.name) for value in imported.graph.inputs]
-    made = Made("graph", imported, names, {}, [], [], None, [], None, 0, {}, [])
+    made = ConvertedGraph("graph", imported, names, {}, [], [], None, [], None, 0, {}, [])
     return finish(made, weights=None, state={}, demanded=False)
 
 

@@ -18,7 +18,7 @@ from lstm_lower.checkpoints.values import tensor_value
 from lstm_lower.records.content_kinds import Kind, content_of
 from lstm_lower.tensorflow.files.graph_files import IncompleteCheckpointWarning, read_file
 from lstm_lower.tensorflow.opening import open_source
-from lstm_lower.tensorflow.sources import Source, Variable
+from lstm_lower.tensorflow.sources import GraphSource, Variable
 from tests.support.examples import tried
 
 DATA = Path(__file__).parents[2] / "data"
@@ -29,7 +29,7 @@ with np.load(FILES / "values.npz", allow_pickle=True) as data:
     VALUES = {name: data[name] for name in data.files}
 
 
-def named(source: Source) -> dict[str, Variable]:
+def named(source: GraphSource) -> dict[str, Variable]:
     return {variable.name: variable for variable in source.variables.values()}
 
 
