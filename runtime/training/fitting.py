@@ -37,11 +37,12 @@ class Watch:
         monitor: name in the epoch's logs.
         mode: which way is better.
         min_delta: by how much it must get better to count.
+        after: epochs at the beginning that do not count.
         best: the best value, or `None`.
         waited: epochs since.
     """
 
-    def __init__(self, monitor: str, mode: Mode | None = None, min_delta: float = 0.0) -> None:
+    def __init__(self, monitor: str, mode: Mode | None = None, min_delta: float = 0.0, after: int = 0) -> None:
         """Starts without a value.
 
         Raises:
@@ -53,17 +54,23 @@ class Watch:
             raise InvalidInputError(f"mode requires 'min' or 'max', got {mode!r}")
         if not (math.isfinite(min_delta) and min_delta >= 0):
             raise InvalidInputError(f"min_delta requires a number that is not negative, got {min_delta}")
-        self.monitor, self.mode, self.min_delta = monitor, mode or "min", min_delta
+        self.monitor, self.mode, self.min_delta, self.after = monitor, mode or "min", min_delta, after
         self.best: float | None = None
         self.waited = 0
 
     def better(self, logs: Logs) -> bool:
         """Takes an epoch's value; NaN is not better."""
+        if logs["epoch"] <= self.after:
+            return False
         value = logs[self.monitor]
-        sign = 1.0 if self.mode == "min" else -1.0
-        improved = math.isfinite(value) and (self.best is None or sign * value < sign * self.best - self.min_delta)
+        improved = math.isfinite(value) and (self.best is None or self.beats(value, self.best))
         self.best, self.waited = (value, 0) if improved else (self.best, self.waited + 1)
         return improved
+
+    def beats(self, value: float, other: float) -> bool:
+        """Whether a value is better than another one by what counts."""
+        sign = 1.0 if self.mode == "min" else -1.0
+        return sign * value < sign * other - self.min_delta
 
     def check(self, names: list[str]) -> None:
         """Raises an InvalidInputError if the run's epochs have no such value."""
@@ -212,7 +219,7 @@ class Fit:
         if validation is not None:
             trainer.evaluator.check(validation, order.batch_size)
             self.names += [VALIDATION + name for name in trainer.evaluator.names]
-        given = monitor is not None
+        self._monitor_given = given = monitor is not None
         if monitor is None:
             monitor = VALIDATION + "loss" if VALIDATION + "loss" in self.names else "loss"
         self.watch = Watch(monitor, mode)
@@ -247,6 +254,12 @@ class Fit:
     def history(self) -> History:
         """Results of the epochs so far."""
         return self.progress.history
+
+    def keep_best_of(self, watch: Watch) -> None:
+        """Puts the best epoch's state back at the end: as a callback watches it, unless the run was given a monitor."""
+        self.keep_best = self.restore_best = True
+        if not self._monitor_given:
+            watch.best, self.watch = self.watch.best, watch
 
     def stop(self, reason: str) -> None:
         """Ends the run after this epoch; it does not go on when it is asked for more epochs."""

@@ -14,12 +14,12 @@ from rich.console import Console
 
 from lstm_lower import arguments
 from lstm_lower.errors import InvalidInputError, LstmLowerWarning
-from lstm_lower.runtime.training import fitting
+from lstm_lower.runtime.training import fitting, keras_callbacks
 from lstm_lower.runtime.training.data.layout import Layout
 from lstm_lower.runtime.training.data.opening import Data, open_data
 from lstm_lower.runtime.training.data.source import Order
 from lstm_lower.runtime.training.data.table import Padding
-from lstm_lower.runtime.training.fitting import Callback, Fit, Mode
+from lstm_lower.runtime.training.fitting import Fit, Mode
 from lstm_lower.runtime.training.learner import Array, Learner, Reduction
 from lstm_lower.runtime.training.progress_bar import progress_on
 from lstm_lower.runtime.training.run import History
@@ -37,7 +37,7 @@ class Trainable(Learner):
         batch_size: int = 32,
         shuffle: bool = True,
         seed: int = 0,
-        callbacks: Sequence[Callback] = (),
+        callbacks: Sequence[Any] = (),
         metrics: Sequence[str] | None = None,
         monitor: str | None = None,
         mode: Mode | None = None,
@@ -63,7 +63,8 @@ class Trainable(Learner):
             batch_size: samples per step, where the data are not batches already.
             shuffle: whether to change the order of samples in every epoch.
             seed: of that order.
-            callbacks: of `training.callbacks`, or one's own.
+            callbacks: of `training.callbacks`, or one's own, or objects of Keras: EarlyStopping, ReduceLROnPlateau,
+                LearningRateScheduler, ModelCheckpoint, TerminateOnNaN.
             metrics: outputs of the step to log; `None` for its scalars that are neither state nor gradients.
             monitor: the value that is lowest in the best epoch; `None` for `val_loss`, or `loss` without validation.
             mode: `min` or `max`: which is better; required unless the monitor is a loss.
@@ -113,7 +114,7 @@ class Trainable(Learner):
                 Order(batch_size, shuffle, seed),
                 validation=held_out,
                 metrics=metrics,
-                callbacks=[*callbacks, *shown],
+                callbacks=[*keras_callbacks.translated(callbacks), *shown],
                 monitor=monitor,
                 mode=mode,
                 restore_best=restore_best,
