@@ -152,6 +152,8 @@ class Trainer(Trainable):
         state_outputs = {pair.output: pair.input for pair in self.state.pairs if pair.output is not None}
         self._read_as = {output: name for output, name in state_outputs.items() if output != self.state.loss}
         self.inputs = [name for name in self._inputs if name not in (*state_inputs, self.state.learning_rate)]
+        for name in self.inputs:
+            number_dtype(self._inputs[name])
         self.outputs = list(self.session.outputs)
         self.steps = 0
 

@@ -63,7 +63,20 @@ const FAULTS = {
   "callback": () => trainer.fit({ x, target }, { callbacks: [() => undefined] }),
   "data without target": () => trainer.fit({ x }),
   "data of different lengths": () => trainer.fit({ x, target: [0, 1, 2] }),
-  "data of another dtype": () => trainer.fit({ x, target: Int32Array.from(target) }),
+  "data of another dtype": () => trainer.fit({ x, target: Float32Array.from(target) }),
+  "data that the dtype does not hold": () => trainer.fit({ x: { ...x, dtype: "float64", data: Float64Array.from(x.data, () => 1e300) }, target }),
+  "samples of another rank": () => trainer.fit({ x: [x.data], target }),
+  "axis of no input": () => trainer.fit({ x, target }, { sampleAxis: { y: 0 } }),
+  "axis that is none": () => trainer.fit({ x, target }, { sampleAxis: { x: 2 } }),
+  "axes that differ": () => trainer.fit({ x, target }, { sampleAxis: { x: 1 } }),
+  "padding of no input": () => trainer.fit({ x, target }, { pad: { y: 0 } }),
+  "padding with a text": () => trainer.fit({ x, target }, { pad: { x: "0" } }),
+  "padding in a list": () => trainer.fit({ x, target }, { pad: [0] }),
+  "lengths of no input": () => trainer.fit({ x, target }, { lengths: { target: "y" } }),
+  "buckets that do not ascend": () => trainer.fit({ x, target }, { pad: { x: 0 }, buckets: [4, 4] }),
+  "buckets without padding": () => trainer.fit({ x, target }, { buckets: [4] }),
+  "buckets of batches": () => trainer.fit([{ x, target }], { pad: { x: 0 }, buckets: [4] }),
+  "metric that is no scalar": () => trainer.fit({ x, target }, { metrics: ["new_w"] }),
   "data of another rank": () => trainer.fit({ x: x.data, target }),
   "data of another size": () => trainer.fit({ x: { ...x, shape: [4, 3, 2] }, target }),
   "no data": () => trainer.fit({ x: { ...x, shape: [0, 6], data: new Float32Array() }, target: new BigInt64Array() }),
@@ -92,6 +105,12 @@ const FAULTS = {
   "place that is none": () => trainer.save(3),
   "run with another batch size": () => trainer.fit({ x, target }, { batchSize: 4, checkpoint: run }),
   "run on other data": () => trainer.fit({ x: { ...x, shape: [2, 6], data: x.data.slice(12) }, target: [0, 1] }, { batchSize: 2, checkpoint: run }),
+  "run of a negative batch": async () => {
+    const { epoch, history } = await trainer.resume(run);
+    await trainer.setState(state);
+    await trainer.save(`${folder}/negative.safetensors`, { epoch, batch: -1, sums: {}, history, stopped: null, best: null, callbacks: [], first_step: 0 });
+    await trainer.fit({ x, target }, { checkpoint: `${folder}/negative.safetensors` });
+  },
   "checkpoint of no run": async () => {
     await trainer.save(`${folder}/state.safetensors`);
     await trainer.fit({ x, target }, { checkpoint: `${folder}/state.safetensors` });
@@ -102,6 +121,7 @@ const FAULTS = {
   "files without one": () => load({ "training.json": files["training.json"] }),
   "other JSON": () => load({ ...files, "training.json": new TextEncoder().encode("[1]") }),
   "cut JSON": () => load({ ...files, "training.json": files["training.json"].subarray(0, 300) }),
+  "input of texts": () => load(described({ version: 1, data: [{ name: "x", dtype: "string", shape: ["B"] }] })),
   "later version": () => load(described({ version: 3 })),
   "changed description": () => load(described({ loss: "logits" })),
   "file of another bundle": () => load({ ...files, "train.onnx": files["eval.onnx"] }),

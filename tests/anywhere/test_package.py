@@ -97,14 +97,26 @@ SAME_WORDS: dict[str, Callable[[ll.Trainer], Any]] = {
     "data of different lengths": _data(x=X, target=TARGET[:3]),
     "data of another rank": _data(x=X.reshape(-1), target=TARGET),
     "data of another size": _data(x=X.reshape(4, 3, 2), target=TARGET),
+    "data of another dtype": _data(x=X, target=TARGET.astype(np.float32)),
+    "data that the dtype does not hold": _data(x=np.full((4, 6), 1e300), target=TARGET),
+    "samples of another rank": _data(x=[X.reshape(-1)], target=TARGET),
     "no data": _data(x=X[:0], target=TARGET[:0]),
+    "axis of no input": _fit(sample_axis={"y": 0}),
+    "axis that is none": _fit(sample_axis={"x": 2}),
+    "axes that differ": _fit(sample_axis={"x": 1}),
+    "padding of no input": _fit(pad={"y": 0}),
+    "lengths of no input": _fit(lengths={"target": "y"}),
+    "buckets that do not ascend": _fit(pad={"x": 0}, buckets=[4, 4]),
+    "buckets without padding": _fit(buckets=[4]),
+    "buckets of batches": lambda trainer: trainer.fit([{"x": X, "target": TARGET}], pad={"x": 0}, buckets=[4]),
+    "metric that is no scalar": _fit(metrics=["new_w"]),
     "state lacks a value": _state(lambda state: dict([*state.items()][1:])),
     "state has one more": _state(lambda state: {**state, "more": 1}),
     "state of another dtype": _state(lambda state: {**state, "w": state["w"].astype(np.float64)}),
     "state of another shape": _state(lambda state: {**state, "w": state["w"].reshape(8, 6)}),
 }
 # What only differs in the names of the two languages.
-TRANSLATED = {"'ten'": "'0.1'"}
+TRANSLATED = {"'ten'": "'0.1'", "; array.astype('int64') converts it": ""}
 
 
 def test_the_words_are_those_of_python(faults: Any) -> None:
@@ -136,6 +148,53 @@ def test_what_is_told(faults: Any, name: str, kind: str, start: str, end: str) -
     assert told == kind
     assert message.startswith(start)
     assert message.endswith(end)
+
+
+LENGTHS = np.random.default_rng(1).integers(1, 9, 30)
+SEQUENCES = [np.cos(np.arange(3 * length)).astype(np.float32).reshape(length, 3) for length in LENGTHS]
+LABELS = np.arange(30) % 3
+PADDED: dict[str, Any] = {"pad": {"x": 0.5}, "lengths": {"n": "x"}}
+
+
+def _sequences(**options: Any) -> Callable[[ll.Trainer], Any]:
+    return lambda trainer: trainer.fit({"x": SEQUENCES, "target": LABELS}, **{**PADDED, **options})
+
+
+WRONG_SEQUENCES: dict[str, Callable[[ll.Trainer], Any]] = {
+    "not padded": lambda trainer: trainer.fit({"x": SEQUENCES, "n": LENGTHS.astype(np.int32), "target": LABELS}),
+    "no lengths": _sequences(lengths={}),
+    "too short a bucket": _sequences(buckets=[2, 4]),
+    "samples of two widths": lambda trainer: trainer.fit(
+        {"x": [SEQUENCES[0], np.ones((2, 4), np.float32)], "target": LABELS[:2]}, **PADDED
+    ),
+    "samples of another rank": lambda trainer: trainer.fit(
+        {"x": [SEQUENCES[0].reshape(-1)], "target": LABELS[:1]}, **PADDED
+    ),
+    "labels in sequences": lambda trainer: trainer.fit(
+        {"x": SEQUENCES, "target": LABELS.tolist()}, **{**PADDED, "pad": {"target": 0}}
+    ),
+}
+
+
+def test_sequences_of_different_lengths(tmp_path: Path) -> None:
+    """Padded and in buckets as in Python: the same batches, the same losses, the same words."""
+    ll.export_training(bundles.of_sequences(), tmp_path / "bundle")
+    data = {"x": [sequence.tolist() for sequence in SEQUENCES], "target": LABELS.tolist()}
+    told = _node(HERE / "padding.mjs", "bundle", json.dumps(data), json.dumps(LENGTHS.tolist()), folder=tmp_path)
+    held = {"x": SEQUENCES, "target": LABELS}
+    options: dict[str, Any] = {"epochs": 2, "batch_size": 4, "seed": 3, "validation": held, **PADDED}
+    for name, more in {"longest": {}, "buckets": {"buckets": [4, 8]}}.items():
+        history = ll.Trainer(bundles.of_sequences()).fit(held, **options, **more)
+        _shuffled_runs_equal(told[name], history.epochs)
+    trainer = ll.Trainer(bundles.of_sequences())
+    predicted = trainer.predict(held, batch_size=7, **PADDED)["logits"]
+    np.testing.assert_allclose(told["predicted"], predicted.ravel(), rtol=1e-5, atol=1e-6)
+    for name, fault in WRONG_SEQUENCES.items():
+        with pytest.raises(LstmLowerError) as caught:
+            fault(ll.Trainer(bundles.of_sequences()))
+        assert told["told"][name] == [type(caught.value).__name__, str(caught.value)]
+    assert told["warned"] == ["data 'x' is float32[B, T, 3]: values in float64 are converted"]
+    assert told["again"], "a run that goes on in the middle of an epoch of buckets differs"
 
 
 def _arrays(count: int) -> dict[str, Any]:

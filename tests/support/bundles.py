@@ -70,3 +70,24 @@ def plain_loop(folder: Path, steps: int) -> tuple[list[float], dict[str, Any], d
         state.update(zip([pair["input"] for pair in moving], new, strict=True))
         losses.append(float(loss))
     return losses, state, about
+
+
+SEQUENCES = """
+<ir_version: 8, opset_import: ["" : 17]>
+layer (float[B,T,3] x, int32[B] n) => (float[B,3] logits)
+{ steps = Transpose <perm = [1, 0, 2]> (x)
+  all, last = GRU <hidden_size = 5, linear_before_reset = 1> (steps, w, r, b, n)
+  first = Constant <value = int64[1] {0}> ()
+  h = Squeeze(last, first)
+  logits = MatMul(h, v) }
+"""
+
+
+def of_sequences() -> onnx.ModelProto:
+    """A classifier of sequences `x` of lengths `n`."""
+    model = onnx.parser.parse_model(SEQUENCES)
+    random = np.random.default_rng(0)
+    for name, shape in {"w": (1, 15, 3), "r": (1, 15, 5), "b": (1, 30), "v": (5, 3)}.items():
+        weight = random.uniform(-0.4, 0.4, shape).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
+    return ll.from_onnx(model, "cross_entropy", "adam")

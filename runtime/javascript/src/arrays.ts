@@ -231,12 +231,21 @@ export function astype(value: ArrayLike, dtype: Dtype): NDArray {
   const cut = KINDS[array.dtype].letter === "f" && KINDS[dtype].letter !== "f";
   if (cut || array.dtype === "float16" || dtype === "float16")
     throw new InvalidInputError(`an array of ${dtype} is required, got ${array.dtype}, whose numbers would change`);
-  const numbers = Array.from(array.data as Float64Array);
-  const data = filled(dtype, numbers);
-  if (KINDS[dtype].letter !== "f" && numbers.some((number, place) => number != data[place]))
+  const converted = retyped(array, dtype);
+  if (
+    KINDS[dtype].letter !== "f" &&
+    array.data.some((number: number | bigint, place) => number != converted.data[place])
+  )
     throw new InvalidInputError(`an array of ${dtype} requires numbers that it holds, got others`);
-  return { dtype, shape: array.shape, data };
+  return converted;
 }
+
+/** The numbers in another dtype, which may be others there. */
+export const retyped = ({ shape, data }: NDArray, dtype: Dtype): NDArray => ({
+  dtype,
+  shape,
+  data: filled(dtype, Array.from(data as Float64Array)),
+});
 
 /** Some samples, which lie along an axis, copied. */
 export function take(array: NDArray, axis: number, rows: Uint32Array | readonly number[]): NDArray {

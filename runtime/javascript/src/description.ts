@@ -132,6 +132,11 @@ export function readDescription(bytes: Uint8Array): Description {
     throw new InvalidModelError(
       `${NAME} requires the hash that stands in it, got another one: it is damaged or was changed; ${AGAIN}`,
     );
+  const texts = (Array.isArray(about.data) ? (about.data as unknown[]) : []).find(isOfTexts);
+  if (texts !== undefined)
+    throw new InvalidModelError(
+      `'${(texts as TensorDescription).name}' requires numbers, got string; a table makes numbers of texts before the step`,
+    );
   const lacking = misfit(about);
   if (lacking !== undefined) throw new InvalidModelError(`${NAME} requires ${lacking}; ${AGAIN}`);
   return about;
@@ -146,6 +151,7 @@ const isShape = (value: unknown): boolean =>
   value.every((size) => isTextOrNull(size) || (Number.isSafeInteger(size) && (size as number) >= 0));
 const isInput = (value: unknown, key = "name"): boolean =>
   isObject(value) && isText(value[key]) && isDtype(value.dtype) && isShape(value.shape);
+const isOfTexts = (value: unknown): boolean => isObject(value) && isText(value.name) && value.dtype === "string";
 const isOutput = (value: unknown): boolean => isObject(value) && isText(value.name);
 const isPlace = (value: unknown): boolean => isObject(value) && isText(value.file);
 const isState = (value: unknown): boolean =>

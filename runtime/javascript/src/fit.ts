@@ -1,9 +1,11 @@
 // The loop around a trainer's steps: epochs, validation, callbacks, checkpoints that a run goes on from.
-import { type Arrays, numberOf } from "./arrays.js";
+import { type Arrays, type NDArray, numberOf } from "./arrays.js";
 import { decode, type Notes } from "./checkpoint.js";
-import { type Batched, type Data, Layout, openData, type Order } from "./data.js";
-import { got, InvalidInputError, whole } from "./errors.js";
+import { type Batched, type Data, openData, type Order } from "./data.js";
+import { got, InvalidInputError, sizes, whole } from "./errors.js";
+import { Layout } from "./layout.js";
 import { type Place, placeOf } from "./places.js";
+import { Padding, type PaddingOptions } from "./table.js";
 import type { Kept, Trainer } from "./trainer.js";
 
 /** Values by name. */
@@ -18,7 +20,7 @@ export interface Callback {
   afterEpoch?(logs: Logs, run: Fit): unknown;
 }
 
-export interface FitOptions {
+export interface FitOptions extends PaddingOptions {
   /** Passes over the data, counted from the beginning of the run; 1. */
   readonly epochs?: number;
   /** Samples per step, where the data are not batches already; 32, or what the model fixes. */
@@ -42,6 +44,8 @@ export interface FitOptions {
   readonly patience?: number;
   /** Axis along which an input's samples lie, where training.json has another one. */
   readonly sampleAxis?: Readonly<Record<string, number>>;
+  /** Lengths to which sequences are padded, ascending; a batch's samples come from one of them. */
+  readonly buckets?: readonly number[];
 }
 
 /** What came of a run. */
@@ -63,6 +67,7 @@ export class Fit {
   batch = 0;
   readonly #data: Batched;
   readonly #layout: Layout;
+  readonly #padding: Padding;
   readonly #validation: Batched | undefined;
   readonly #order: Order;
   readonly #options: FitOptions;
@@ -79,9 +84,10 @@ export class Fit {
   constructor(trainer: Trainer, data: Data, options: FitOptions) {
     [this.trainer, this.#options, this.#firstStep] = [trainer, options, trainer.steps];
     this.#layout = new Layout(trainer.about.data, options.sampleAxis);
-    this.#data = openData(data, this.#layout);
-    const { validation, sampleAxis = {} } = options;
-    this.#validation = validation === undefined ? undefined : trainer.scoring(validation, { sampleAxis });
+    this.#padding = new Padding(this.#layout, options, options.buckets);
+    this.#data = openData(data, this.#layout, this.#padding);
+    const { validation } = options;
+    this.#validation = validation === undefined ? undefined : trainer.scoring(validation, this.#scored());
     this.#order = {
       batchSize: whole("batch_size", options.batchSize ?? this.#layout.batchSize ?? 32),
       shuffle: options.shuffle ?? true,
@@ -110,7 +116,9 @@ export class Fit {
   /** Trains until the epochs are done. */
   async run(): Promise<History> {
     await this.#goOn();
-    this.#data.check(this.#order, this.#epochs - this.epoch);
+    const batches = this.#data.check(this.#order, this.#epochs - this.epoch);
+    if (batches !== undefined && this.batch > batches)
+      throw new InvalidInputError(`${this.#place!.name}: a checkpoint of a run is required, got none of an epoch`);
     while (this.epoch < this.#epochs && this.#stopped === null) {
       this.#options.signal?.throwIfAborted();
       for await (const feeds of this.#data.epoch(this.#order, this.epoch, this.batch)) {
@@ -124,7 +132,18 @@ export class Fit {
     }
     const last = this.#best?.epoch === this.epoch;
     if (this.#bestState !== undefined && !last) await this.trainer.setState(this.#bestState);
+    const accumulated = this.trainer.about.trainer?.accumulate ?? 1;
+    if (this.trainer.steps < accumulated)
+      console.warn(
+        `accumulate=${accumulated} requires as many batches for an update, got ${this.trainer.steps} in all: no weight has changed; smaller batches, or more epochs, make more of them`,
+      );
     return { epochs: this.#history, stopped: this.#stopped, best: this.#best };
+  }
+
+  /** How validations are read. */
+  #scored(): PaddingOptions & Pick<FitOptions, "sampleAxis"> {
+    const { pad, lengths, sampleAxis } = this.#options;
+    return { ...(pad && { pad }), ...(lengths && { lengths }), ...(sampleAxis && { sampleAxis }) };
   }
 
   async #step(feeds: Arrays): Promise<void> {
@@ -132,7 +151,7 @@ export class Fit {
     for (const callback of callbacks) await callback.beforeStep?.(this);
     const { loss, outputs } = await this.trainer.step(feeds, this.#metrics);
     const values: Logs = this.trainer.hasLoss ? { loss } : {};
-    for (const name of this.#metrics) values[name] = numberOf(outputs[name]!);
+    for (const name of this.#metrics) values[name] = scalarOf(name, outputs[name]!);
     // A step that is left out is no part of the epoch's means.
     if (this.trainer.onNaN !== "skip" || Number.isFinite(loss) || !this.trainer.hasLoss)
       this.#add(values, this.#layout.samples(feeds));
@@ -148,16 +167,13 @@ export class Fit {
   }
 
   async #endEpoch(): Promise<void> {
-    const { validation, callbacks = [], sampleAxis } = this.#options;
+    const { validation, callbacks = [] } = this.#options;
     const logs: Logs = { epoch: this.epoch + 1 };
     for (const [name, [total, weight]] of Object.entries(this.#sums)) logs[name] = total / weight;
     if (Number.isFinite(this.trainer.learningRate)) logs.learning_rate = this.trainer.learningRate;
     if (validation !== undefined) {
       const batchSize = this.#order.batchSize;
-      const scores = await this.trainer.evaluate(validation, {
-        batchSize,
-        ...(sampleAxis === undefined ? {} : { sampleAxis }),
-      });
+      const scores = await this.trainer.evaluate(validation, { batchSize, ...this.#scored() });
       for (const [name, score] of Object.entries(scores)) logs[`val_${name}`] = score;
     }
     for (const callback of callbacks) await callback.afterEpoch?.(logs, this);
@@ -188,8 +204,8 @@ export class Fit {
       shuffle,
       validation: held === undefined ? null : (held.count ?? "batches"),
       window: 1,
-      pad: {},
-      buckets: [],
+      pad: this.#padding.values,
+      buckets: this.#padding.buckets,
       samples: this.#data.count ?? null,
     };
   }
@@ -217,16 +233,10 @@ export class Fit {
     const { name } = this.#place!;
     const held = decode(bytes, name);
     const { epoch, batch, sums, history, stopped, best, callbacks, first_step: firstStep } = held.notes;
-    if (
-      !Number.isSafeInteger(epoch) ||
-      !Number.isSafeInteger(batch) ||
-      !Array.isArray(history) ||
-      history.length !== epoch ||
-      typeof sums !== "object"
-    )
+    if (!isProgress(held.notes))
       throw new InvalidInputError(`${name}: a checkpoint of a run is required, got none of an epoch`);
     for (const [what, value] of Object.entries(this.#same()))
-      if (JSON.stringify(held.notes[what]) !== JSON.stringify(value))
+      if (ordered(held.notes[what]) !== ordered(value))
         throw new InvalidInputError(
           `${name}: ${what} requires ${JSON.stringify(held.notes[what])}, as the run there has it, got ${JSON.stringify(value)}`,
         );
@@ -236,7 +246,7 @@ export class Fit {
       );
     await this.trainer.take(held, name);
     [this.epoch, this.batch, this.#history, this.#firstStep] = [
-      epoch,
+      epoch as number,
       batch as number,
       history as Logs[],
       Number(firstStep),
@@ -244,4 +254,34 @@ export class Fit {
     [this.#sums, this.#stopped] = [sums as Record<string, [number, number]>, stopped as string | null];
     if (Array.isArray(best)) this.#best = { value: Number(best[0]), epoch: Number(best[1]) };
   }
+}
+
+const isObject = (value: unknown): value is Record<string, unknown> =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
+const areNumbers = (values: readonly unknown[]): boolean => values.every((value) => typeof value === "number");
+const isCount = (value: unknown): boolean => Number.isSafeInteger(value) && (value as number) >= 0;
+
+/** Whether notes say where a run is. */
+function isProgress({ epoch, batch, sums, history, stopped, best, first_step: first }: Notes): boolean {
+  const isPair = (value: unknown): boolean => Array.isArray(value) && value.length === 2 && areNumbers(value);
+  return (
+    [epoch, batch, first].every(isCount) &&
+    isObject(sums) &&
+    Object.values(sums).every(isPair) &&
+    Array.isArray(history) &&
+    history.length === epoch &&
+    history.every((logs) => isObject(logs) && areNumbers(Object.values(logs))) &&
+    (stopped === null || typeof stopped === "string") &&
+    (best === null || isPair(best))
+  );
+}
+
+/** As JSON, by which what is equal is equal: of an object with its keys in order. */
+const ordered = (value: unknown): string =>
+  JSON.stringify(isObject(value) ? Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)) : value);
+
+function scalarOf(name: string, array: NDArray): number {
+  if (array.data.length !== 1)
+    throw new InvalidInputError(`metrics require scalars, got '${name}' of shape ${sizes(array.shape)}`);
+  return numberOf(array);
 }

@@ -29,6 +29,7 @@ export { InvalidInputError, InvalidModelError, LstmLowerError, NotFiniteError, s
 export type { Callback, Fit, FitOptions, History, Logs } from "./fit.js";
 export { readNpy, readNpz } from "./npz.js";
 export { inFile, inHandle, inIndexedDB, inOPFS, type Place } from "./places.js";
+export type { PaddingOptions } from "./table.js";
 export { average, type BatchOptions, equal, type Kept, type OnNaN, type StepResult, Trainer } from "./trainer.js";
 
 /** How a bundle is opened. */

@@ -10,12 +10,14 @@ import {
   numberOf,
 } from "./arrays.js";
 import { type Checkpoint, decode, decodeAdapter, encode, encodeAdapter, type Notes } from "./checkpoint.js";
-import { type Batch, type Batched, type Data, Layout, openData, type Order } from "./data.js";
+import { type Batched, type Data, openData, type Order } from "./data.js";
 import type { Description, InputDescription, PartDescription, Size } from "./description.js";
 import type { Contents, Engine, Trained } from "./engine.js";
 import { got, InvalidInputError, InvalidModelError, NotFiniteError, quoted, sizes, whole, written } from "./errors.js";
 import { Fit, type FitOptions, type History } from "./fit.js";
+import { Layout } from "./layout.js";
 import { type Place, placeOf } from "./places.js";
+import { Padding, type PaddingOptions, used } from "./table.js";
 
 /** What becomes of a step whose loss is infinite or NaN: it stops, it is left out, or it changes the state as usual. */
 export type OnNaN = "stop" | "skip" | "ignore";
@@ -31,7 +33,7 @@ export interface StepResult {
 }
 
 /** Options of `evaluate` and `predict`. */
-export interface BatchOptions {
+export interface BatchOptions extends PaddingOptions {
   /** Samples per batch, where the data are not batches already; 32, or what the model fixes. */
   readonly batchSize?: number;
   /** Axis along which an input's samples lie, where training.json has another one. */
@@ -132,7 +134,7 @@ export class Trainer {
    * @throws InvalidInputError a feed is missing, unknown, or of a wrong dtype, shape or value.
    * @throws NotFiniteError the loss is infinite or no number, and `onNaN` is `stop`. After any error the state is as it was.
    */
-  async step(feeds: Batch, outputs: readonly string[] = []): Promise<StepResult> {
+  async step(feeds: Readonly<Record<string, ArrayLike>>, outputs: readonly string[] = []): Promise<StepResult> {
     const arrays = this.#checked(feeds);
     this.#checkOutputs(outputs);
     const trained = await this.#engine.train(arrays, this.#rateOfStep(), outputs, this.#onNaN === "ignore");
@@ -161,6 +163,8 @@ export class Trainer {
    */
   async evaluate(data: Data, options: BatchOptions = {}): Promise<Record<string, number>> {
     const part = this.#part("eval", "evaluating");
+    if (this.about.loss === null && part.metrics.every(({ shape }) => shape?.length !== 0))
+      throw new InvalidModelError("evaluating requires an evaluation with a loss or a metric, got one with neither");
     const sums: Record<string, number> = {};
     let weight = 0;
     let last: Arrays = {};
@@ -353,7 +357,7 @@ export class Trainer {
     return this.#rate;
   }
 
-  #checked(feeds: Batch): Arrays {
+  #checked(feeds: Readonly<Record<string, ArrayLike>>): Arrays {
     if (typeof feeds !== "object" || (feeds as unknown) === null || Array.isArray(feeds))
       throw new InvalidInputError(`feeds requires a dictionary of names to arrays, got ${got(feeds)}`);
     const rate = this.about.learning_rate?.name;
@@ -368,7 +372,7 @@ export class Trainer {
   }
 
   /** Feeds as arrays of the inputs' dtypes and shapes, whose sizes are equal where they share a name. */
-  #fitting(inputs: readonly InputDescription[], feeds: Batch): Arrays {
+  #fitting(inputs: readonly InputDescription[], feeds: Readonly<Record<string, ArrayLike>>): Arrays {
     const missing = inputs.map(({ name }) => name).filter((name) => !Object.hasOwn(feeds, name));
     if (missing.length > 0)
       throw new InvalidInputError(`input '${missing[0]!}' requires a value, got nothing (missing: ${quoted(missing)})`);
@@ -409,7 +413,8 @@ export class Trainer {
         `${step}; '${spoilt}' already held such numbers: a step whose own loss was finite wrote them, of an infinite feed or gradient; begin again from a checkpoint`,
       );
     return new NotFiniteError(
-      `${step}; the state is as before that step. A smaller learning rate or clip_norm may prevent it; onNaN 'skip' leaves such steps out, 'ignore' goes on regardless`,
+      `${step}; the state is as before that step. A smaller learning rate or clip_norm may prevent it; onNaN 'skip' leaves such steps out, 'ignore' goes on regardless; ` +
+        "in Python, ll.Trainer(step).resume(checkpoint) and first_nonfinite(feeds) name the node that made the first such number",
     );
   }
 
@@ -435,15 +440,15 @@ export class Trainer {
   #opened(
     { data: inputs }: PartDescription,
     data: Data,
-    { batchSize, sampleAxis }: BatchOptions,
+    { batchSize, sampleAxis, pad, lengths }: BatchOptions,
   ): { source: Batched; layout: Layout; order: Order } {
-    const axes = Object.fromEntries(
-      this.about.data.flatMap(({ name, sample_axis }) =>
-        typeof sample_axis === "number" ? [[name, sample_axis]] : [],
-      ),
-    );
-    const layout = new Layout(inputs, { ...axes, ...sampleAxis });
-    const source = openData(data, layout);
+    const isThere = ([name, axis]: [string, unknown]): boolean =>
+      axis !== undefined && axis !== null && inputs.some((input) => input.name === name);
+    const recorded = this.about.data.map(({ name, sample_axis }) => [name, sample_axis] as [string, number]);
+    const axes = [...recorded, ...Object.entries(sampleAxis ?? {})].filter(isThere);
+    const layout = new Layout(inputs, Object.fromEntries(axes));
+    const padding = new Padding(layout, used({ ...(pad && { pad }), ...(lengths && { lengths }) }, layout));
+    const source = openData(data, layout, padding);
     const order: Order = {
       batchSize: layout.batchSize ?? whole("batch_size", batchSize ?? 32),
       shuffle: false,

@@ -6,7 +6,7 @@ import { build } from "esbuild";
 const { outputFiles } = await build({
   stdin: {
     contents:
-      'export * from "./src/arrays.ts"; export * from "./src/order.ts"; export * from "./src/sha256.ts"; export * from "./src/checkpoint.ts"; export * from "./src/description.ts"; export * from "./src/data.ts";',
+      'export * from "./src/arrays.ts"; export * from "./src/order.ts"; export * from "./src/sha256.ts"; export * from "./src/checkpoint.ts"; export * from "./src/description.ts"; export * from "./src/data.ts"; export * from "./src/layout.ts"; export * from "./src/table.ts";',
     resolveDir: `${import.meta.dirname}/..`,
   },
   bundle: true,
@@ -23,6 +23,7 @@ const {
   encode,
   Layout,
   openData,
+  Padding,
   permutation,
   readDescription,
   seal,
@@ -95,7 +96,7 @@ test("samples along any axis", () => {
 
 test("a model that fixes its batch takes whole batches only", async () => {
   const layout = new Layout([{ name: "x", dtype: "float32", shape: [4, 2] }]);
-  const data = openData({ x: { dtype: "float32", shape: [10, 2], data: new Float32Array(20) } }, layout);
+  const data = openData({ x: { dtype: "float32", shape: [10, 2], data: new Float32Array(20) } }, layout, new Padding(layout, {}));
   const order = { batchSize: 4, shuffle: true, seed: 0 };
   const counts = [];
   for await (const { x } of data.epoch(order, 0, 0)) counts.push(x.shape[0]);
