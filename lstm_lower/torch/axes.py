@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.export import Dim
+from torch.nn.modules.conv import _ConvNd
 
 from lstm_lower.errors import InvalidInputError
 
 # Why an axis is fixed that PyTorch does not take another size of.
 BY_ITSELF = "forward works for this size alone"
+# Why an axis of a picture is.
+_OF_PICTURES = "pictures keep the example's sizes unless dynamic_shapes names their axes"
 
 Axes = dict[str, dict[int, str]]
 DynamicShapes = Literal["auto"] | Mapping[str, Any] | None
@@ -94,6 +97,23 @@ def _is_open(name: str, axis: Any, size: Any, shape: tuple[int, ...]) -> bool:
     raise InvalidInputError(
         f"dynamic_shapes requires a Dim, a name, None or a size for axis {axis} of '{name}', got {size!r}"
     )
+
+
+def of_pictures(module: nn.Module, names: Sequence[str], tensors: Sequence[Tensor]) -> Axes:
+    """The axes of pictures and volumes but for their first, the batch: input -> axis -> why it is fixed.
+
+    These are inputs with as many axes as a convolution over two or three of them takes, of a module without recurrent
+    layers: those read pictures as sequences, of any length.
+    """
+    layers = list(module.modules())
+    if any(isinstance(layer, (nn.RNNBase, nn.RNNCellBase)) for layer in layers):
+        return {}
+    spatial = {len(layer.kernel_size) for layer in layers if isinstance(layer, _ConvNd)} - {1}
+    return {
+        name: dict.fromkeys(range(1, tensor.dim()), _OF_PICTURES)
+        for name, tensor in zip(names, tensors, strict=True)
+        if tensor.dim() - 2 in spatial
+    }
 
 
 def choices(names: Sequence[str], tensors: Sequence[Tensor], wanted: Requested) -> Iterator[list[set[int]]]:

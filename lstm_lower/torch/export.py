@@ -31,7 +31,7 @@ from lstm_lower.runtime.session import Session
 from lstm_lower.torch.aten.recurrent import unchecked_packs
 from lstm_lower.torch.aten.sizes import OpenSizeError
 from lstm_lower.torch.aten.translate import translate
-from lstm_lower.torch.axes import BY_ITSELF, Axes, DynamicShapes, Requested, check_open, choices, requested
+from lstm_lower.torch.axes import BY_ITSELF, Axes, DynamicShapes, Requested, check_open, choices, of_pictures, requested
 from lstm_lower.torch.branches import axes_of, decided_axes, open_axes
 from lstm_lower.torch.checks import values_unchecked
 from lstm_lower.torch.control_flow import any_length, batches_first
@@ -260,8 +260,8 @@ def trace(
     Args:
         module: the module; it is not changed.
         example_inputs: what `forward` takes: a tensor, a tuple by position, or a mapping by name.
-        dynamic_shapes: `auto` for all axes open that the module's code leaves open; input -> axes that are open; `None`
-            for none.
+        dynamic_shapes: `auto` for all axes open that the module's code leaves open, but of pictures the batch alone;
+            input -> axes that are open; `None` for none.
         loss: a function of the module's result and targets, whose result becomes the output `loss`.
         example_targets: what the loss takes beside the module's result.
         target_names: their names.
@@ -280,6 +280,8 @@ def trace(
     step = Step(module, operands, loss, target_names)
     step.follow(Trials(step, tensors).moved())
     closed, steps = closed or {}, steps or {}
+    if wanted == "auto":
+        closed = joined(of_pictures(module, names, tensors), closed)
     lengths = Lengths(step, names, tensors, wanted, closed)
     # Each of a loop's lengths has a trace of its own.
     apart = _steps_fixed(lengths.found, names, tensors, "")

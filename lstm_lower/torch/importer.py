@@ -79,8 +79,8 @@ def from_torch(
             `lstm_lower.passes.training`, its name, or groups. `None` leaves it to the trainer.
         example_targets: a tensor, or several in a tuple, as the loss takes them after the module's result. Required if
             the loss is traced; otherwise they give the dtypes and shapes of targets.
-        dynamic_shapes: `auto` keeps every axis open that the module's code allows; a mapping of inputs to open axes;
-            `None` fixes all axes.
+        dynamic_shapes: `auto` keeps every axis open that the module's code allows, but of pictures, which convolutions
+            over two or three axes take, the batch alone; a mapping of inputs to open axes; `None` fixes all axes.
         what: `train` for a step that updates its state, `gradients` for `loss` and `grad/<parameter>`,
             `input_gradient` for `loss` and `grad/<input>`, `forward` for `loss`.
         schedule_steps: total number of updates for which a scheduler that calls Python functions, such as LambdaLR, is

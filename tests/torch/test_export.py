@@ -128,6 +128,39 @@ def test_axes_that_code_decides_by_are_fixed() -> None:
     assert "a written model with an error of 1.0e+00 in 'output' for 'x' of shape [2, 4, 3]" in exported.fixed["x"][1]
 
 
+class Reader(torch.nn.Module):
+    """A picture as a sequence of its columns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.lstm = torch.nn.Conv2d(3, 2, 3), torch.nn.LSTM(2, 3)
+
+    def forward(self, image: Any) -> Any:
+        return self.lstm(self.conv(image).mean(2).permute(2, 0, 1))[0]
+
+
+def _sizes(exported: Exported) -> dict[str, list[int]]:
+    return {name: sorted(axes) for name, axes in exported.fixed.items()}
+
+
+@pytest.mark.slow
+def test_of_pictures_the_batch_alone_is_open() -> None:
+    convolution, picture = torch.nn.Conv2d(3, 2, 3), torch.zeros(2, 3, 8, 9)
+    exported = export(convolution, picture)
+    assert _sizes(exported) == {"input": [1, 2, 3]}
+    assert set(exported.fixed["input"].values()) == {
+        "pictures keep the example's sizes unless dynamic_shapes names their axes"
+    }
+    assert _sizes(export(convolution, picture, {"input": [0, 2, 3]})) == {"input": [1]}
+    distance = torch.nn.functional.mse_loss
+    options: dict[str, Any] = {"example_targets": [torch.zeros(2, 2, 6, 7)], "target_names": ["target"]}
+    both = export(convolution, picture, loss=distance, **options)
+    assert _sizes(both) == {"input": [1, 2, 3], "target": [1, 2, 3]}
+    assert _sizes(export(Reader(), picture)) == {"image": [1]}
+    # One axis of convolution is a sequence's.
+    assert _sizes(export(torch.nn.Conv1d(3, 2, 3), picture[..., 0])) == {"input": [1]}
+
+
 class Gated(torch.nn.Module):
     """A branch of which nothing is seen at first: the gate is zero."""
 
