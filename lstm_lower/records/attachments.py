@@ -126,6 +126,12 @@ def of(model: ir.Model, key: str) -> ir.Model | None:
     return attached
 
 
+def drop(model: ir.Model) -> None:
+    """Removes all models from another one's metadata."""
+    for key in _KEYS:
+        model.metadata_props.pop(key, None)
+
+
 def references(model: ir.Model) -> References:
     """The constants of a model that its records refer to; none of records that are malformed."""
     by_name: dict[str, dict[str, ir.TensorProtocol]] = {}

@@ -11,8 +11,9 @@ import math
 import os
 import stat
 import zipfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import google.protobuf.message
 import numpy as np
@@ -482,25 +483,48 @@ def write(model: ir.Model, path: Path, *, external_data: bool | None = None) -> 
         path.write_bytes(as_proto(model).SerializeToString())
 
 
-def share(models: Collection[tuple[ir.Model, Collection[str]]], folder: Path, name: str) -> None:
+def constants_as_weights(model: ir.Model, sources: Mapping[str, ir.TensorProtocol]) -> None:
+    """Makes initializers of large constants among a model's nodes.
+
+    Args:
+        model: the model.
+        sources: weights by name; a constant that is the transpose of one is called after it.
+    """
+    held = model.graph.initializers
+    former = set(held)
+    ir.passes.common.LiftConstantsToInitializersPass(size_limit=_SMALL_BYTES // 4)(model)
+    transposes = {_digest(x.numpy().T): f"{name}/transposed" for name, x in sources.items() if len(x.shape) == 2}
+    for value in [value for name, value in held.items() if name not in former and value.const_value is not None]:
+        name = transposes.get(_digest(value.const_value.numpy()))
+        if name is not None and name not in held:
+            value.name = name
+
+
+def _digest(array: np.ndarray[Any, Any]) -> str:
+    return hashlib.sha256(array.tobytes()).hexdigest()
+
+
+def share(models: Iterable[ir.Model], folder: Path, name: str, states: Mapping[str, str | None]) -> None:
     """Moves weights that several models hold into one file in a folder, `<name>.<hash>.data`, each once.
 
     Args:
-        models: models, each with the names of weights that stay in it.
+        models: the models.
         folder: where the file goes, if there is a weight for it.
         name: of the file.
+        states: initializer with the value of a state -> the state, which has a place of its own; `None` for what stays
+            in its model.
 
     Raises:
         OSError: nothing can be written there.
     """
-    held: dict[tuple[str, ir.DataType, int], dict[int, list[ir.Value]]] = {}
-    for number, (model, apart) in enumerate(models):
+    held: dict[tuple[str, ir.DataType, str], dict[int, list[ir.Value]]] = {}
+    for number, model in enumerate(models):
         for value in weights(model):
-            tensor = value.const_value
-            if tensor is None or tensor.dtype == ir.DataType.STRING or value.name in apart:
+            tensor, state = value.const_value, states.get(str(value.name), "")
+            if tensor is None or tensor.dtype == ir.DataType.STRING or state is None:
                 continue
             if tensor.nbytes > _SMALL_BYTES:
-                key = hashlib.sha256(tensor.tobytes()).hexdigest(), tensor.dtype, tensor.nbytes
+                key = _digest(tensor.numpy()), tensor.dtype, state
                 held.setdefault(key, {}).setdefault(number, []).append(value)
     shared = [[value for each in values.values() for value in each] for values in held.values() if len(values) > 1]
     if sum(values[0].const_value.nbytes for values in shared if values[0].const_value) >= _WORTH_SHARING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -30,11 +30,11 @@ from lstm_lower.passes.malformed import malformed_models_explained
 from lstm_lower.passes.tidy import SortPass
 from lstm_lower.passes.training.equal_sizes import EqualSizesPass
 from lstm_lower.passes.training.evaluation import check_unmoving, evaluation_of, of_all_batches, prediction_of
+from lstm_lower.records import attachments, manifest
 from lstm_lower.records import evaluation as recorded
-from lstm_lower.records import manifest
 from lstm_lower.records import state as training_state
 from lstm_lower.records.files import atomic_files, check_place
-from lstm_lower.records.model_files import save, share, write
+from lstm_lower.records.model_files import constants_as_weights, save, share, write
 from lstm_lower.records.state import TrainingState
 from lstm_lower.runtime.loadable import check_loadable
 from lstm_lower.runtime.training.data.layout import sample_axes
@@ -114,7 +114,7 @@ def export_training(
         if "init" in wanted:
             models["init"] = parts.initial()
         if "train" in wanted:
-            models["train"] = parts.step
+            models["train"] = parts.training()
         if "eval" in wanted or "predict" in wanted:
             evaluation = parts.evaluation(wanted)
             if "predict" in wanted:
@@ -128,14 +128,14 @@ def export_training(
     if "predict" in lowered:
         # Only now, so that weights stay as they are in the state, each in one place.
         parts.fill(lowered["predict"])
+    constants = parts.constants(models.values())
     for model in lowered.values():
         parts.compare_sizes(model)
+        constants_as_weights(model, constants)
     # Whenever the process ends, a folder with a description is whole.
     with atomic_files(folder, first=manifest.NAME, gone=former) as written:
         if external_data is not False:
-            # What training changes stays in `init` and `predict`, of which each has its own values from then on.
-            state = {pair.input for pair in parts.state.pairs}
-            share([(model, state) for file, model in lowered.items() if file != "init"], written, manifest.WEIGHTS)
+            share(lowered.values(), written, manifest.WEIGHTS, parts.places())
         for file, model in lowered.items():
             write(model, written / manifest.file_name(file), external_data=external_data)
             check_loadable(written / manifest.file_name(file))
@@ -207,6 +207,26 @@ class _Parts:
             None if rate is None else shortest(rate),
         )
 
+    def training(self) -> ir.Model:
+        """The step without the models in its metadata, whose weights the bundle's other files have."""
+        model = copy_model(self.step)
+        attachments.drop(model)
+        return model
+
+    def constants(self, models: Iterable[ir.Model]) -> dict[str, ir.TensorProtocol]:
+        """What models hold that is no state, by name."""
+        state = self.places()
+        held = (value for model in models for value in model.graph.initializers.values())
+        return {str(x.name): x.const_value for x in held if x.const_value is not None and x.name not in state}
+
+    def places(self) -> dict[str, str | None]:
+        """Initializer with the value of a state -> the state, if no step changes it; `None` for what training changes.
+
+        That stays in `init` and `predict`, of which each has its own values from then on.
+        """
+        kept = {pair.input: pair.input if pair.output is None else None for pair in self.state.pairs}
+        return kept | {_first(name): state for name, state in kept.items()}
+
     def initial(self) -> ir.Model:
         """A model without inputs whose outputs are the state."""
         self._check_values([pair.input for pair in self.state.pairs], "init")
@@ -214,7 +234,7 @@ class _Parts:
         model = ir.Model(graph, ir_version=self.step.ir_version, producer_name="lstm-lower")
         b = Builder(Workspace.of(model), graph, scope="init")
         for pair in self.state.pairs:
-            tensor = self._tensor(pair.input, f"{pair.input}/first")
+            tensor = self._tensor(pair.input, _first(pair.input))
             value = ir.Value(name=tensor.name, type=ir.TensorType(tensor.dtype), shape=stated(tensor.shape.numpy()))
             value.const_value = tensor
             graph.register_initializer(value)
@@ -275,6 +295,11 @@ class _Parts:
                 f"{file} requires a value of every state, got none of {some(missing)}; ll.Trainer(step, "
                 f"initial_values=...) has them and can be exported; files without '{file}' exports the rest"
             )
+
+
+def _first(name: str) -> str:
+    """The name of a state's first value in `init`."""
+    return f"{name}/first"
 
 
 def export_prediction(

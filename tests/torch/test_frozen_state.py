@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import lstm_lower as ll
 from lstm_lower.errors import InvalidInputError
+from tests.support import bundles
 
 torch: Any = pytest.importorskip("torch")
 
@@ -160,3 +162,48 @@ def test_a_name_that_is_unknown_is_refused_though_others_may_be_missing() -> Non
     assert trainer.weights()["bias"] == 1
     with pytest.raises(InvalidInputError, match="'wieght'"):
         trainer.load_state_dict({"wieght": np.ones((1, 2), np.float32)}, strict=False)
+
+
+class _Head(nn.Module):
+    """A head on a base."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base, self.head = nn.Linear(6, 512, bias=False), nn.Linear(512, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(torch.tanh(self.base(x[:, None])).sum(1))
+
+
+def _external(path: Path) -> set[str]:
+    """Names of weights that are in another file."""
+    graph = onnx.load(path, load_external_data=False).graph
+    return {x.name for x in graph.initializer if x.data_location == onnx.TensorProto.EXTERNAL}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("frozen", "names"),
+    [
+        ("constant", {file: {"base.weight/transposed"} for file in ("train", "eval", "predict")}),
+        ("state", {"init": {"base.weight/first"}, "predict": {"base.weight"}}),
+    ],
+)
+def test_a_bundle_holds_a_frozen_base_once(tmp_path: Path, frozen: Any, names: dict[str, set[str]]) -> None:
+    torch.manual_seed(0)
+    module = _Head()
+    optimizer = torch.optim.Adam(module.head.parameters(), lr=0.05)
+    step = ll.from_torch(module, torch.zeros(2, 6), "cross_entropy", optimizer, frozen=frozen)
+    ll.export_training(step, tmp_path)
+    (shared,) = tmp_path.glob("*.data")
+    assert shared.stat().st_size == 4 * 6 * 512
+    external = {path.stem: held for path in tmp_path.glob("*.onnx") if (held := _external(path))}
+    assert external == names
+    content = module.base.weight.numpy(force=True).tobytes()
+    assert not any(content in path.read_bytes() for path in tmp_path.glob("*.onnx"))
+    trainer = ll.Trainer(step)
+    losses, _, about = bundles.plain_loop(tmp_path, 4)
+    assert losses == [trainer.step(bundles.batch(number)).loss for number in range(4)]
+    places = [pair["predict"]["file"] for pair in about["state"] if pair["input"] == "base.weight"]
+    assert places == ([shared.name] if frozen == "state" else [])
+    assert not [x.key for x in onnx.load(tmp_path / "train.onnx").metadata_props if x.key == "lstm_lower.module"]
