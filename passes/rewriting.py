@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Constants, Expr, Workspace, replace
-from lstm_lower.graph.edit import detach
+from lstm_lower.graph.edit import end_reading
 from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.passes.model_pass import Context
 
@@ -66,18 +66,31 @@ class Rewriting(abc.ABC):
         constants = Constants(graph) if self.shares_constants else None
         builder = Builder(self.space, graph, constants=constants)
         modified = False
+        replaced: list[ir.Node] = []
         for node in graph:
-            modified |= self.node(node, builder)
+            modified |= self.node(node, builder, replaced)
+        graph.remove(replaced)
         return modified
 
-    def node(self, node: ir.Node, builder: Builder) -> bool:
-        """Rewrites a node of the builder's graph, and what comes in its place; returns whether something changed."""
+    def node(self, node: ir.Node, builder: Builder, replaced: list[ir.Node]) -> bool:
+        """Rewrites a node of the builder's graph, and what comes in its place.
+
+        Args:
+            node: the node.
+            builder: the graph's builder.
+            replaced: collects the nodes that read nothing any more and are to be removed. That is left to the caller:
+                in each removal onnx_ir looks through all outputs of the graph.
+
+        Returns:
+            Whether something changed.
+        """
         modified, waiting = False, [node]
         for current in waiting:
             for inner in subgraphs_of(current):
                 modified |= self.graph(inner)
             # What a formula emitted and nothing reads is in no graph any more.
             if current.graph is not None and self.where(current) and self._apply(current, builder):
+                replaced.append(current)
                 waiting += builder.emitted
                 modified = True
         return modified
@@ -89,7 +102,7 @@ class Rewriting(abc.ABC):
             for old, new in zip(node.outputs, values_of(results), strict=False):
                 if new is not None and (old.uses() or old.is_graph_output()):
                     self.replace(old, new)
-            detach(node)
+            end_reading(node)
         builder.discard_unread()
         return results is not None
 

@@ -62,7 +62,7 @@ def remove_unread(graph: ir.Graph) -> int:
                     removed += remove_unread(subgraph)
                 break
         else:
-            _end_reading(node)
+            end_reading(node)
             unread.append(node)
     graph.remove(unread)
     return removed + len(unread)
@@ -74,17 +74,18 @@ def detach(*nodes: ir.Node) -> None:
     onnx_ir looks through all outputs of the graph in each removal, so that many nodes are better removed at once.
     """
     for node in nodes:
-        _end_reading(node)
+        end_reading(node)
     for graph, members in itertools.groupby(nodes, lambda node: node.graph):
         assert graph is not None
         graph.remove(members)
 
 
-def _end_reading(node: ir.Node) -> None:
+def end_reading(node: ir.Node) -> None:
+    """Lets a node that is about to be removed read nothing any more, and empties its subgraphs."""
     for subgraph in subgraphs_of(node):
         subgraph.outputs.clear()
         for inner in subgraph:
-            _end_reading(inner)
+            end_reading(inner)
         subgraph.remove(list(subgraph))
     set_operands(node, dict.fromkeys(range(len(node.inputs))))
 

@@ -31,10 +31,10 @@ class AlgebraicSimplification(Rewriting, OnGraphs, LoopPass):
     one_walk = True
     shares_constants = False
 
-    def node(self, node: ir.Node, builder: Builder) -> bool:
+    def node(self, node: ir.Node, builder: Builder, replaced: list[ir.Node]) -> bool:
         """Simplifies a node and its subgraphs."""
         shaped = is_scan(node) and self._parameter_shapes(Loop(node, self.space))
-        return super().node(node, builder) or shaped
+        return super().node(node, builder, replaced) or shaped
 
     def where(self, node: ir.Node) -> bool:
         """Whether a node is known as a constant, or one that rules are registered for."""
