@@ -126,14 +126,14 @@ class GradientPass(Pass):
             UnsupportedOpError: see `gradient`.
         """
         space = self.context.space
-        activity = self._activity(model)
+        wanted, activity = self._activity(model)
         if decomposed(self.context, model, activity):
             space = self.context.space
-            activity = self._activity(model)
+            wanted, activity = self._activity(model)
         check_rules(model, activity)
         if ragged_scans_to_loops(model, space, set(activity.nodes(model.graph))):
-            activity = self._activity(model)
-        result, wanted = _output(model, self.of), self._wanted(model)
+            wanted, activity = self._activity(model)
+        result = _output(model, self.of)
         b = Builder(space, model.graph, scope="gradient")
         reverse = ReverseMode(b, activity.active)
         seed = self._seed(model, b, result)
@@ -152,8 +152,10 @@ class GradientPass(Pass):
         b.discard_unread()
         return ir.passes.PassResult(model, modified=True)
 
-    def _activity(self, model: ir.Model) -> Activity:
-        return Activity(model.graph, self.context.space.facts, self._wanted(model), [_output(model, self.of)])
+    def _activity(self, model: ir.Model) -> tuple[list[ir.Value], Activity]:
+        """The values that gradients are asked for, and what lies between them and the result."""
+        wanted = self._wanted(model)
+        return wanted, Activity(model.graph, self.context.space.facts, wanted, [_output(model, self.of)])
 
     def _wanted(self, model: ir.Model) -> list[ir.Value]:
         """The values that gradients are asked for."""
