@@ -2,6 +2,8 @@
 //
 //     lstm_lower::Trainer trainer("bundle");
 //     float loss = trainer.step({{"x", x}, {"target", target}});
+//     trainer.fit({{"x", all_x}, {"target", all_targets}}, {.epochs = 5});      // C++20's names of options
+//     trainer.save("run.safetensors");                                          // for C++, Python and JavaScript
 //
 // docs/bundle.md says what a bundle is. What does not fit is refused in the words of lstm-lower in Python; after an error the state is as before.
 #pragma once
@@ -15,9 +17,11 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iomanip>
 #include <iterator>
 #include <map>
+#include <numeric>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -189,6 +193,201 @@ inline string sha256(string bytes) {
   return digits.str();
 }
 
+// A list of names as messages have it.
+inline string quoted(const vector<string>& names) {
+  string text;
+  for (const string& name : names) text += (text.empty() ? "'" : ", '") + name + "'";
+  return "[" + text + "]";
+}
+
+// The order of samples in an epoch, that of `lstm-lower train` with the same seed: numpy's default_rng([seed, epoch]).permutation(count), which is
+// SeedSequence and PCG64 (O'Neill, HMC-CS-2014-0905).
+class Permutation {
+ public:
+  Permutation(uint64_t seed, uint64_t epoch) {
+    vector<uint32_t> entropy;
+    for (const uint64_t number : {seed, epoch}) {
+      entropy.push_back(uint32_t(number));
+      if (number >> 32) entropy.push_back(uint32_t(number >> 32));
+    }
+    entropy.resize(std::max<size_t>(4, entropy.size()), 0);
+    uint32_t multiplier = 0x43b0d7e5;
+    const auto hashed = [&](uint32_t value) {
+      value ^= multiplier;
+      multiplier *= 0x931e8875;
+      value *= multiplier;
+      return value ^ value >> 16;
+    };
+    const auto mix = [](uint32_t x, uint32_t y) {
+      const uint32_t mixed = 0xca01f9dd * x - 0x4973f715 * y;
+      return mixed ^ mixed >> 16;
+    };
+    std::array<uint32_t, 4> pool;
+    for (size_t place = 0; place < 4; place++) pool[place] = hashed(entropy[place]);
+    for (size_t source = 0; source < 4; source++)
+      for (size_t target = 0; target < 4; target++)
+        if (source != target) pool[target] = mix(pool[target], hashed(pool[source]));
+    for (size_t place = 4; place < entropy.size(); place++)
+      for (uint32_t& target : pool) target = mix(target, hashed(entropy[place]));
+    std::array<uint64_t, 4> seeds{};
+    uint32_t second = 0x8b51f9dd;
+    for (size_t place = 0; place < 8; place++) {
+      uint32_t value = pool[place % 4] ^ second;
+      second *= 0x58f38ded;
+      value *= second;
+      seeds[place / 2] |= uint64_t(value ^ value >> 16) << 32 * (place % 2);
+    }
+    increment_ = {seeds[2] << 1 | seeds[3] >> 63, seeds[3] << 1 | 1};
+    state_ = increment_;
+    add({seeds[0], seeds[1]});
+    advance();
+  }
+
+  vector<size_t> rows(size_t count) {
+    vector<size_t> rows(count);
+    std::iota(rows.begin(), rows.end(), size_t(0));
+    for (size_t last = count; last-- > 1;) std::swap(rows[last], rows[bounded(uint32_t(last))]);
+    return rows;
+  }
+
+ private:
+  struct Wide {
+    uint64_t high, low;
+  };
+
+  void add(const Wide& other) {
+    state_.low += other.low;
+    state_.high += other.high + (state_.low < other.low);
+  }
+
+  void advance() {
+    const uint64_t high = 0x2360ed051fc65da4, low = 0x4385df649fccf645, mask = 0xffffffff;
+    // The product of two numbers of 64 bits has 128.
+    const uint64_t a = state_.low >> 32, b = state_.low & mask, c = low >> 32, d = low & mask;
+    const uint64_t middle = a * d + (b * d >> 32), other = b * c + (middle & mask);
+    const uint64_t carried = a * c + (middle >> 32) + (other >> 32);
+    state_ = {carried + state_.high * low + state_.low * high, state_.low * low};
+    add(increment_);
+  }
+
+  uint32_t next() {
+    if (has_half_) {
+      has_half_ = false;
+      return half_;
+    }
+    advance();
+    const uint64_t folded = state_.high ^ state_.low;
+    const unsigned by = unsigned(state_.high >> 58);
+    const uint64_t word = folded >> by | folded << (-by & 63);
+    half_ = uint32_t(word >> 32), has_half_ = true;
+    return uint32_t(word);
+  }
+
+  // A number from 0 to `most`, each as likely: random bits until they make one.
+  uint32_t bounded(uint32_t most) {
+    uint32_t mask = most;
+    for (int by = 1; by < 32; by *= 2) mask |= mask >> by;
+    for (;;)
+      if (const uint32_t number = next() & mask; number <= most) return number;
+  }
+
+  Wide state_, increment_;
+  uint32_t half_ = 0;
+  bool has_half_ = false;
+};
+
+// Python's JSON has words for what is no number of JSON's; strings with this beginning stand for them meanwhile.
+inline const vector<string> no_numbers{"-Infinity", "Infinity", "NaN"};
+inline const string mark = "\"\\u0000";
+
+inline Json parse_numbers(const string& text) {
+  string marked;
+  bool is_text = false;
+  for (size_t place = 0; place < text.size(); place++) {
+    const auto word = std::find_if(no_numbers.begin(), no_numbers.end(), [&](const string& each) { return !is_text && text.compare(place, each.size(), each) == 0; });
+    if (word != no_numbers.end()) {
+      marked += mark + *word + "\"";
+      place += word->size() - 1;
+      continue;
+    }
+    if (text[place] == '"') is_text = !is_text;
+    if (is_text && text[place] == '\\' && place + 1 < text.size()) marked += text[place++];
+    marked += text[place];
+  }
+  return Json::parse(marked, nullptr, false);
+}
+
+inline string write_numbers(const Json& value) {
+  string text = value.dump();
+  for (const string& word : no_numbers)
+    for (size_t place; (place = text.find(mark + word + "\"")) != string::npos;) text.replace(place, mark.size() + word.size() + 1, word);
+  return text;
+}
+
+// What stands before the hash of a safetensors file of lstm-lower, in JSON within JSON.
+inline const string before_hash = "\\\"sha256\\\": \\\"";
+
+// A safetensors file of arrays, with notes of a kind and its hash; equal values make equal files.
+inline string sealed(const string& kind, const string& notes, const Arrays& arrays) {
+  const string zeros(64, '0');
+  vector<const Arrays::value_type*> ordered;
+  for (const auto& entry : arrays) ordered.push_back(&entry);
+  std::stable_sort(ordered.begin(), ordered.end(), [](auto a, auto b) { return dtype_of(a->second.dtype).size > dtype_of(b->second.dtype).size; });
+  Json header;
+  header["__metadata__"][kind] = "{" + notes + ", \"sha256\": \"" + zeros + "\"}";
+  string values;
+  for (const auto* entry : ordered) {
+    const auto& [name, array] = *entry;
+    header[name] = {{"dtype", dtype_of(array.dtype).safetensors}, {"shape", array.shape}, {"data_offsets", {values.size(), values.size() + array.bytes.size()}}};
+    values += array.bytes;
+  }
+  string text = header.dump(), file;
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  for (int shift = 0; shift < 64; shift += 8) file += char(uint64_t(text.size()) >> shift);
+  file += text + values;
+  return file.replace(file.rfind(before_hash + zeros, 8 + text.size()) + before_hash.size(), 64, sha256(file));
+}
+
+// The arrays and the notes of such a file, which is compared with its hash; `what` is what it is called.
+inline std::pair<Arrays, Json> unsealed(const string& file, const string& kind, const string& what) {
+  const auto whole = [&](bool right, const string& reason) { require(right, what + " is required, got a damaged one (" + reason + ")"); };
+  uint64_t length = 0;
+  for (size_t place = 8; file.size() >= 8 && place-- > 0;) length = length << 8 | static_cast<unsigned char>(file[place]);
+  whole(file.size() >= 8 && length <= file.size() - 8, "its header is cut");
+  const Json header = Json::parse(file.substr(8, length), nullptr, false);
+  whole(header.is_object() && header.contains("__metadata__") && header["__metadata__"].is_object(), "its header is no JSON with notes");
+  const Json& metadata = header["__metadata__"];
+  require(metadata.contains(kind), what + " is required, got a file without notes of one");
+  const Json notes = metadata[kind].is_string() ? parse_numbers(metadata[kind]) : Json();
+  whole(notes.is_object() && notes.contains("sha256") && notes["sha256"].is_string(), "its notes lack a hash");
+  const string digest = notes["sha256"];
+  const size_t place = file.rfind(before_hash + digest, 8 + length);
+  const bool is_same = digest.size() == 64 && place != string::npos && sha256(string(file).replace(place + before_hash.size(), 64, 64, '0')) == digest;
+  whole(is_same, "its hash is another one");
+  Arrays arrays;
+  for (const auto& [name, entry] : header.items()) {
+    if (name == "__metadata__") continue;
+    string dtype;
+    for (const auto& [own, known] : dtypes())
+      if (entry.at("dtype") == known.safetensors) dtype = own;
+    whole(!dtype.empty(), "'" + name + "' is of " + entry.at("dtype").dump());
+    const Shape shape = entry.at("shape");
+    const size_t first = entry.at("data_offsets").at(0), size = product(shape, 0, shape.size()) * dtype_of(dtype).size;
+    whole(first <= file.size() - 8 - length && size <= file.size() - 8 - length - first, "'" + name + "' is cut");
+    arrays[name] = {dtype, shape, file.substr(8 + length + first, size)};
+  }
+  return {std::move(arrays), notes};
+}
+
+// How `fit` goes on.
+struct FitOptions {
+  size_t epochs = 1;
+  size_t batch_size = 32;  // where the model does not fix it
+  bool shuffle = true;     // the order is that of Python and JavaScript with the same seed
+  uint64_t seed = 0;
+  std::function<bool(float loss, size_t epoch)> after_step;  // false ends the run
+};
+
 // A bundle in onnxruntime, with its state.
 class Trainer {
  public:
@@ -218,6 +417,9 @@ class Trainer {
 
   // Does a step, and returns its loss before the update.
   float step(const Arrays& feeds) {
+    const vector<string> known = names_of(about_.at("data"));
+    for (const auto& feed : feeds)
+      require(std::find(known.begin(), known.end(), feed.first) != known.end(), "feed '" + feed.first + "' must be one of the data inputs " + quoted(known));
     const vector<Ort::Value> data = checked(about_.at("data"), feeds);
     vector<string> inputs = names_, outputs{about_.at("loss")};
     vector<const OrtValue*> values;
@@ -237,7 +439,8 @@ class Trainer {
     require(told.GetElementType() == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT && told.GetElementCount() == 1, "a loss in float32 is required");
     const float loss = *results[0].GetTensorData<float>();
     require(std::isfinite(loss), "step " + std::to_string(steps_ + 1) + ": the loss must be finite, got " + (std::isnan(loss) ? "nan" : "inf") +
-                                     "; the state is as before that step. A smaller learning rate or clip_norm may prevent it");
+                                     "; the state is as before that step. A smaller learning rate or clip_norm may prevent it; in Python, "
+                                     "ll.Trainer(step).resume(checkpoint) and first_nonfinite(feeds) name the node that made the first such number");
     for (size_t place = 0; place < moving_.size(); place++) state_[moving_[place]] = std::move(results[place + 1]);
     steps_++;
     return loss;
@@ -291,52 +494,106 @@ class Trainer {
 
   // What training has changed of the model, as a safetensors file of a few kB beside a base of any size: `ll.merge` in Python takes it.
   string adapter() const {
-    const string digest = about_.value("digest", ""), before = "\\\"sha256\\\": \\\"", zeros(64, '0');
+    const string digest = about_.value("digest", "");
     require(!digest.empty(), "an adapter requires a bundle of version 2, got one of version 1; export it again");
-    const std::map<string, size_t> names = changed();
-    Json header;
-    header["__metadata__"]["lstm_lower.adapter.1"] = "{\"bundle\": \"" + digest + "\", \"sha256\": \"" + zeros + "\"}";
-    string values;
-    for (const auto& [name, place] : names) {
-      const Array held = array(state_[place]);
-      header[name] = {{"dtype", dtype_of(held.dtype).safetensors}, {"shape", held.shape}, {"data_offsets", {values.size(), values.size() + held.bytes.size()}}};
-      values += held.bytes;
-    }
-    string text = header.dump(), file;
-    text.resize((text.size() + 7) / 8 * 8, ' ');
-    for (int shift = 0; shift < 64; shift += 8) file += char(uint64_t(text.size()) >> shift);
-    file += text + values;
-    return file.replace(file.find(before + zeros) + before.size(), 64, sha256(file));
+    Arrays arrays;
+    for (const auto& [name, place] : changed()) arrays[name] = array(state_[place]);
+    return sealed("lstm_lower.adapter.1", "\"bundle\": \"" + digest + "\"", arrays);
   }
 
   // Puts an adapter of this bundle in place of what training has changed of the model.
   void set_adapter(const string& file) {
-    const string before = "\\\"sha256\\\": \\\"", damaged = "a complete adapter of this bundle is required, got a damaged one";
-    uint64_t length = 0;
-    for (size_t place = 8; file.size() >= 8 && place-- > 0;) length = length << 8 | static_cast<unsigned char>(file[place]);
-    require(file.size() >= 8 && length <= file.size() - 8, damaged);
-    const Json header = Json::parse(file.substr(8, length), nullptr, false);
-    require(header.is_object() && header.contains("__metadata__") && header["__metadata__"].contains("lstm_lower.adapter.1"), damaged);
-    const Json notes = Json::parse(header["__metadata__"]["lstm_lower.adapter.1"].get<string>(), nullptr, false);
-    require(notes.is_object() && notes.contains("bundle") && notes.contains("sha256") && notes["sha256"].is_string(), damaged);
-    const string digest = notes["sha256"];
-    const size_t place = file.find(before + digest);
-    require(digest.size() == 64 && place != string::npos && sha256(string(file).replace(place + before.size(), 64, 64, '0')) == digest, damaged);
-    require(notes["bundle"] == about_.value("digest", ""), "an adapter of this bundle is required, got one of another");
+    const auto [arrays, notes] = unsealed(file, "lstm_lower.adapter.1", "a complete adapter of this bundle");
+    require(notes.contains("bundle") && notes["bundle"] == about_.value("digest", ""), "an adapter of this bundle is required, got one of another");
     const std::map<string, size_t> names = changed();
-    require(header.size() == names.size() + 1, "an adapter requires " + std::to_string(names.size()) + " values, got " + std::to_string(header.size() - 1));
+    require(arrays.size() == names.size(), "an adapter requires " + std::to_string(names.size()) + " values, got " + std::to_string(arrays.size()));
     vector<std::pair<size_t, Ort::Value>> next;
     for (const auto& [name, position] : names) {
-      require(header.contains(name), "an adapter requires '" + name + "', got none");
-      const Array now = array(state_[position]);
-      const Json& entry = header[name];
-      const bool same = entry.at("dtype") == dtype_of(now.dtype).safetensors && entry.at("shape") == now.shape;
-      require(same, "'" + name + "' requires " + now.dtype + sizes(now.shape) + ", got " + entry.at("dtype").dump() + entry.at("shape").dump());
-      const size_t first = entry.at("data_offsets").at(0);
-      require(first <= file.size() - 8 - length && now.bytes.size() <= file.size() - 8 - length - first, damaged);
-      next.emplace_back(position, tensor({now.dtype, now.shape, file.substr(8 + length + first, now.bytes.size())}));
+      require(arrays.count(name) == 1, "an adapter requires '" + name + "', got none");
+      next.emplace_back(position, fitting(name, arrays.at(name), position));
     }
     for (auto& [position, value] : next) state_[position] = std::move(value);
+  }
+
+  // A checkpoint: the state, and where the training is, with notes that `resume` returns. Python and JavaScript go on from it, too.
+  string checkpoint(const Json& notes = Json::object()) const {
+    const string rate = std::isfinite(learning_rate) ? Json(learning_rate).dump() : "NaN";
+    const string held = "\"steps\": " + std::to_string(steps_) + ", \"learning_rate\": " + rate + ", \"notes\": " + write_numbers(notes);
+    return sealed("lstm_lower.checkpoint.1", held + ", \"arithmetic\": {\"providers\": \"onnxruntime in C++\"}", state());
+  }
+
+  // Writes a checkpoint, whole or not at all; the one before it stays as `<path>.previous`.
+  void save(const string& path, const Json& notes = Json::object()) const {
+    const string complete = path + ".lstm-lower", content = checkpoint(notes);
+    std::ofstream file(complete, std::ios::binary);
+    file.write(content.data(), std::streamsize(content.size()));
+    file.close();
+    require(bool(file), path + ": a place that can be written is required");
+    if (std::filesystem::exists(path)) std::filesystem::copy_file(path, path + ".previous", std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::rename(complete, path);
+  }
+
+  // Goes on from a checkpoint of C++, Python or JavaScript, and returns its notes.
+  Json resume(const string& path) { return take(read_file(path), path + ": "); }
+
+  // Goes on from the bytes of a checkpoint.
+  Json take(const string& file, const string& what = "") {
+    const auto [arrays, held] = unsealed(file, "lstm_lower.checkpoint.1", what + "a complete checkpoint");
+    const Json steps = held.value("steps", Json()), rate = held.value("learning_rate", Json()), notes = held.value("notes", Json());
+    require(steps.is_number_unsigned() && notes.is_object(), what + "a complete checkpoint is required, got a damaged one (its notes lack steps or notes of a run)");
+    const bool is_scaled = !about_.at("learning_rate").is_null();
+    require(!is_scaled || rate.is_number(), what + "a learning rate is required, got nan");
+    set_state(arrays);
+    steps_ = steps;
+    if (is_scaled) learning_rate = rate;
+    return notes;
+  }
+
+  // Trains on arrays of all samples, and returns the mean loss of each epoch.
+  vector<double> fit(const Arrays& data, const FitOptions& options = {}) {
+    require(options.epochs > 0, "epochs requires a whole number, at least 1, got 0");
+    require(options.batch_size > 0, "batch_size requires a whole number, at least 1, got 0");
+    size_t count = 0, size = options.batch_size;
+    string first;
+    bool is_fixed = false;
+    std::map<string, size_t> axes;
+    for (const Json& input : about_.at("data")) {
+      const string name = input.at("name");
+      const Json& shape = input.at("shape");
+      const auto array = data.find(name);
+      require(array != data.end(), "data requires an array '" + name + "' " + input.at("dtype").get<string>() + sizes(shape) + ", got none");
+      const Json& axis = input.contains("sample_axis") ? input.at("sample_axis") : Json();
+      axes[name] = axis.is_number() ? axis.get<size_t>() : 0;
+      if (shape.empty()) continue;
+      require(array->second.shape.size() == shape.size(), "data '" + name + "' requires rank " + std::to_string(shape.size()) + ", got " + sizes(array->second.shape));
+      const size_t own = size_t(array->second.shape[axes[name]]);
+      require(first.empty() || own == count, "data requires as many samples in every array, got {'" + first + "': " + std::to_string(count) + ", '" + name + "': " + std::to_string(own) + "}");
+      if (shape[axes[name]].is_number()) size = shape[axes[name]], is_fixed = true;
+      first = name, count = own;
+    }
+    require(count >= (is_fixed ? size : 1), "data requires at least one batch of " + std::to_string(size) + ", got " + std::to_string(count) + " samples");
+    vector<double> means;
+    for (size_t epoch = 0; epoch < options.epochs; epoch++) {
+      vector<size_t> rows(count);
+      std::iota(rows.begin(), rows.end(), size_t(0));
+      if (options.shuffle) rows = Permutation(options.seed, epoch).rows(count);
+      double total = 0;
+      size_t done = 0;
+      for (size_t begin = 0; begin < count && begin + (is_fixed ? size : 1) <= count; begin += size) {
+        const vector<size_t> some(rows.begin() + ptrdiff_t(begin), rows.begin() + ptrdiff_t(std::min(count, begin + size)));
+        Arrays batch;
+        for (const auto& [name, axis] : axes) batch[name] = data.at(name).shape.empty() ? data.at(name) : data.at(name).take(some, axis);
+        const float loss = step(batch);
+        total += double(loss) * double(some.size());
+        done += some.size();
+        if (options.after_step && !options.after_step(loss, epoch)) {
+          means.push_back(total / double(done));
+          return means;
+        }
+      }
+      means.push_back(total / double(done));
+    }
+    return means;
   }
 
   // Copies of the state by input.
@@ -348,19 +605,27 @@ class Trainer {
 
   // Puts values in place of the whole state.
   void set_state(const Arrays& values) {
+    string some;
+    for (size_t place = 0; place < std::min<size_t>(4, names_.size()); place++) some += (place ? ", '" : "'") + names_[place] + "'";
+    const string what = "state requires the " + std::to_string(names_.size()) + " values " + some + (names_.size() > 4 ? ", …" : "") + ", got ";
+    for (const auto& entry : values)
+      require(std::find(names_.begin(), names_.end(), entry.first) != names_.end(), what + "'" + entry.first + "', which is none of them");
+    for (const string& name : names_) require(values.count(name) == 1, what + "none of '" + name + "'");
     vector<Ort::Value> next;
-    for (size_t place = 0; place < names_.size(); place++) {
-      const auto value = values.find(names_[place]);
-      require(value != values.end() && values.size() == names_.size(), "state requires the " + std::to_string(names_.size()) + " values that state() has");
-      const Array now = array(state_[place]);
-      require(value->second.dtype == now.dtype, "state '" + names_[place] + "' requires dtype " + now.dtype + ", got " + value->second.dtype);
-      require(value->second.shape == now.shape, "state '" + names_[place] + "' requires shape " + sizes(now.shape) + ", got " + sizes(value->second.shape));
-      next.push_back(tensor(value->second));
-    }
+    for (size_t place = 0; place < names_.size(); place++) next.push_back(fitting(names_[place], values.at(names_[place]), place));
     state_ = std::move(next);
   }
 
  private:
+  // A value for a place of the state, of the dtype and the shape of what is there.
+  Ort::Value fitting(const string& name, const Array& value, size_t place) const {
+    const auto held = state_[place].GetTensorTypeAndShapeInfo();
+    const string dtype = about_.at("state")[place].at("dtype");
+    require(value.dtype == dtype, "state '" + name + "' requires dtype " + dtype + ", got " + value.dtype);
+    require(value.shape == held.GetShape(), "state '" + name + "' requires shape " + sizes(held.GetShape()) + ", got " + sizes(value.shape));
+    return tensor(value);
+  }
+
   // Names of the framework, and places in the state, of what training changes of the model; those of the step where they are not unique.
   std::map<string, size_t> changed() const {
     std::map<string, size_t> named, own;
@@ -423,15 +688,23 @@ class Trainer {
     return Ort::Session(environment_, std::filesystem::path(folder_ + "/" + names[0]).c_str(), Ort::SessionOptions());
   }
 
+  static vector<string> names_of(const Json& inputs) {
+    vector<string> names;
+    for (const Json& input : inputs) names.push_back(input.at("name"));
+    return names;
+  }
+
   // Feeds as tensors in the order of inputs, whose sizes are equal where they share a name.
   vector<Ort::Value> checked(const Json& inputs, const Arrays& feeds) const {
     std::map<string, std::pair<int64_t, string>> named;
+    vector<string> missing;
+    for (const string& name : names_of(inputs))
+      if (feeds.count(name) == 0) missing.push_back(name);
+    require(missing.empty(), "input '" + (missing.empty() ? "" : missing[0]) + "' requires a value, got nothing (missing: " + quoted(missing) + ")");
     vector<Ort::Value> values;
     for (const Json& input : inputs) {
       const string name = input.at("name"), what = "input '" + name + "' requires ";
-      const auto feed = feeds.find(name);
-      require(feed != feeds.end(), what + "a value, got nothing");
-      const Array& array = feed->second;
+      const Array& array = feeds.at(name);
       const Json& wanted = input.at("shape");
       require(input.at("dtype") == array.dtype, what + "dtype " + input.at("dtype").get<string>() + ", got " + array.dtype);
       require(wanted.size() == array.shape.size(), what + "rank " + std::to_string(wanted.size()) + " " + sizes(wanted) + ", got shape " + sizes(array.shape));

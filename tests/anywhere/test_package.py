@@ -15,7 +15,7 @@ import pytest
 import lstm_lower as ll
 from lstm_lower.errors import LstmLowerError
 from lstm_lower.runtime.training import checkpoint
-from tests.anywhere.support import node
+from tests.anywhere.support import PACKAGE, compiled, node
 from tests.support import bundles
 
 HERE = Path(__file__).parent
@@ -256,3 +256,55 @@ def test_checkpoints_go_both_ways(tmp_path: Path) -> None:
     assert last.best is not None
     assert expected.best is not None
     assert last.best.epoch == expected.best.epoch
+
+
+RESUMED = """
+import { load } from "PACKAGE";
+const trainer = await load("bundle");
+await trainer.resume("cpp.safetensors");
+await trainer.save("again.safetensors");
+console.log(trainer.steps);
+"""
+
+
+def test_the_header_for_cpp(tmp_path: Path) -> None:
+    """Its checkpoints go to Python and Node and back, its order and its losses are Python's, and so are its words."""
+    program = compiled(tmp_path, HERE / "checks.cpp")
+    ll.export_training(bundles.classifier(), tmp_path / "bundle")
+    trainer = ll.Trainer(bundles.classifier(), learning_rate=0.5)
+    for step in range(3):
+        trainer.step(bundles.batch(step))
+    trainer.save(tmp_path / "python.safetensors", {"best": [0.1, 3], "worst": float("inf"), "name": "NaN"})
+    words = [program, "bundle", "python.safetensors", "cpp.safetensors"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+
+    assert (told["steps"], told["rate"], told["worst"], told["accepted"]) == (3, 0.5, "Infinity", 0)
+    assert told["halves"], "ten steps with a rest differ from ten at once"
+    assert told["same"], "a fault has changed the state"
+    again = ll.Trainer(bundles.classifier())
+    with pytest.warns(match=r"requires the same providers \(onnxruntime in C\+\+ then"):
+        assert again.resume(tmp_path / "cpp.safetensors") == {"best": [0.1, 3], "worst": float("inf"), "name": "NaN"}
+    (tmp_path / "resumed.mjs").write_text(RESUMED.replace("PACKAGE", PACKAGE.as_uri()))
+    assert _node("resumed.mjs", folder=tmp_path) == 3
+    expected = {name: array.tobytes() for name, array in trainer.state_dict().items()}
+    assert {name: array.tobytes() for name, array in again.state_dict().items()} == expected
+    after = checkpoint.read(tmp_path / "again.safetensors")[0]
+    assert {name: array.tobytes() for name, array in after.items()} == expected
+
+    arrays = {"x": np.sin(np.arange(300)).astype(np.float32).reshape(50, 6), "target": np.arange(50) % 3}
+    history = ll.Trainer(bundles.classifier()).fit(arrays, epochs=3, batch_size=8, seed=7)
+    np.testing.assert_allclose(told["epochs"], history["loss"], rtol=1e-5)
+    for rows, (seed, epoch) in zip(told["orders"], [(7, 2), (1 << 40, 0)], strict=True):
+        assert rows == np.random.default_rng([seed, epoch]).permutation(len(rows)).tolist()
+
+    assert len(told["told"]) >= 25
+    assert all(" require" in message or "must be" in message or "status" in message
+               for message in told["told"].values())  # fmt: skip
+    shared = SAME_WORDS.keys() & told["told"].keys()
+    assert len(shared) >= 16
+    for name in shared:
+        with pytest.raises(LstmLowerError) as caught:
+            SAME_WORDS[name](ll.Trainer(bundles.classifier()))
+        assert told["told"][name] == str(caught.value)
