@@ -23,6 +23,12 @@ await inChromium(packages, executablePath, {}, async (page) => {
       for (let step = 3; step < 6; step++) await rest.step(batch);
       kept[name] = notes.name === name && equal(await whole.state(), await rest.state());
     }
+    // Python's checkpoint, kept in IndexedDB on its way.
+    const [first, second] = [await load("bundle", options), await load("bundle", options)];
+    await first.resume(await (await fetch("python.safetensors")).blob());
+    await first.save("from Python");
+    await second.resume("from Python");
+    const python = [...(await second.checkpoint())];
     const messages = [];
     for (const fault of [
       () => whole.step({ x }),
@@ -42,7 +48,7 @@ await inChromium(packages, executablePath, {}, async (page) => {
     await whole.setWeights(mean);
     const together = await Promise.all([whole.step(batch), whole.step(batch), whole.evaluate(batch)]);
     return {
-      losses, kept, messages, reason, aborted: whole.steps - before - 2, mean: equal(mean, weights),
+      losses, kept, python, messages, reason, aborted: whole.steps - before - 2, mean: equal(mean, weights),
       together: together[0].loss !== together[1].loss, score: together[2].loss,
     };
   });

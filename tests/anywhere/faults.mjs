@@ -1,4 +1,4 @@
-// node faults.mjs BUNDLE FOLDER SHARED: does sixty things wrong to the package, and prints what it says of each as JSON.
+// node faults.mjs BUNDLE FOLDER SHARED: does ninety things wrong to the package, and prints what it says of each as JSON.
 // SHARED is a bundle whose models share a file of weights.
 import { copyFile, mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import { average, load } from "../../runtime/javascript/dist/index.js";
@@ -141,18 +141,25 @@ for (const [name, fault] of Object.entries(FAULTS))
 const after = await trainer.state();
 const same = Object.keys(state).every((name) => String(state[name].data) === String(after[name].data));
 
-// Bits of each file, spread over it: some of what they change is text, some numbers, some structure.
-const accepted = [];
+// Forty bits of each file, at places of chance: some of what they change is text, some numbers, some structure.
+let drawn = 1;
+const chance = (below) => (drawn = (Math.imul(drawn, 1664525) + 1013904223) >>> 0) % below;
+const [accepted, tried] = [[], {}];
+async function flip(name, bytes, kind, take) {
+  for (let number = 0; number < 40; number++) {
+    const place = chance(bytes.length);
+    const bit = chance(2 ** 16) >> 13;
+    await take(bytes.map((byte, at) => (at === place ? byte ^ (1 << bit) : byte))).then(
+      () => accepted.push([name, place, bit]),
+      (error) => error.name === kind || accepted.push([name, place, error.message]),
+    );
+    tried[name] = (tried[name] ?? 0) + 1;
+  }
+}
 const others = Object.fromEntries(await Promise.all((await readdir(shared)).map(async (name) => [name, await readFile(`${shared}/${name}`)])));
 await load(others);
-for (const whole of [files, others])
-  for (const [name, bytes] of Object.entries(whole))
-    for (let number = 0; number < 8; number++) {
-      const place = Math.floor(((number + 0.5) / 8) * bytes.length);
-      const changed = { ...whole, [name]: bytes.map((byte, at) => (at === place ? byte ^ (1 << number) : byte)) };
-      await load(changed).then(
-        () => accepted.push([name, place, number]),
-        (error) => error.name === "InvalidModelError" || accepted.push([name, place, error.message]),
-      );
-    }
-console.log(JSON.stringify({ told, same, accepted }));
+for (const [of, whole] of Object.entries({ alone: files, shared: others }))
+  for (const [name, bytes] of Object.entries(whole)) await flip(`${of} ${name}`, bytes, "InvalidModelError", (changed) => load({ ...whole, [name]: changed }));
+await flip("checkpoint", checkpoint, "InvalidInputError", (changed) => trainer.resume(changed));
+await flip("adapter", await trainer.adapter(), "InvalidInputError", (changed) => trainer.setAdapter(changed));
+console.log(JSON.stringify({ told, same, accepted, tried }));

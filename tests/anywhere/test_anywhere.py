@@ -22,7 +22,7 @@ import onnxruntime as ort
 import pytest
 
 import lstm_lower as ll
-from lstm_lower.runtime.training import page
+from lstm_lower.runtime.training import checkpoint, page
 from tests.anywhere.conftest import digits
 from tests.anywhere.support import EXAMPLE, ROOT, Case, chromium, in_python, node, package
 from tests.support import bundles, documentation
@@ -253,9 +253,21 @@ def test_browser(case: Case, server: str, tmp_path: Path, request: pytest.Fixtur
 def test_what_a_browser_keeps(tmp_path: Path) -> None:
     """Checkpoints in IndexedDB and in the origin's file system go on bit for bit; errors cross the worker's border."""
     ll.export_training(bundles.classifier(), tmp_path / "bundle")
+    resumed = ll.Trainer(bundles.classifier())
+    for step in range(3):
+        resumed.step(bundles.batch(step))
     with _served(tmp_path / "bundle", tmp_path / "site") as url:
+        resumed.save(tmp_path / "site" / "python.safetensors")
         words = (node(), Path(__file__).parent / "browser.mjs", ROOT, chromium(), url)
         told = _run(*words, folder=tmp_path)
+    (tmp_path / "chromium.safetensors").write_bytes(bytes(told["python"]))
+    (before, _), (after, held) = (
+        checkpoint.read(path) for path in (tmp_path / "site" / "python.safetensors", tmp_path / "chromium.safetensors")
+    )
+    assert held["steps"] == 3
+    assert {name: array.tobytes() for name, array in after.items()} == {
+        name: array.tobytes() for name, array in before.items()
+    }
     trainer = ll.Trainer(bundles.classifier())
     feeds = {"x": np.sin(np.arange(24)).astype(np.float32).reshape(4, 6), "target": np.array([0, 1, 2, 1])}
     np.testing.assert_allclose(told["losses"], [trainer.step(feeds).loss for _ in range(6)], rtol=1e-5)

@@ -38,7 +38,7 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_every_fault_is_told(faults: Any) -> None:
-    assert len(faults["told"]) >= 60
+    assert len(faults["told"]) >= 90
     kinds = {"InvalidInputError", "InvalidModelError", "NotFiniteError"}
     assert {name: told for name, told in faults["told"].items() if told is None or told[0] not in kinds} == {}
     assert all(" requires " in message or " require" in message or "must be" in message or "failed" in message
@@ -48,6 +48,9 @@ def test_every_fault_is_told(faults: Any) -> None:
 
 def test_a_flipped_bit_is_refused_in_every_file(faults: Any) -> None:
     assert faults["accepted"] == []
+    assert set(faults["tried"].values()) == {40}
+    kinds = {name.split()[-1].split(".")[0] for name in faults["tried"]}
+    assert kinds == {"training", "init", "train", "eval", "predict", "weights", "checkpoint", "adapter"}
 
 
 X = np.sin(np.arange(24)).astype(np.float32).reshape(4, 6)
