@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import traceback
 import types
@@ -28,8 +29,12 @@ def raised(error: BaseException) -> str:
 
 def is_users(code: Path | types.FrameType) -> bool:
     """Whether a file, or a frame, is of the user's code: neither PyTorch's nor ours."""
-    file = code if isinstance(code, Path) else Path(code.f_code.co_filename)
-    return not any(own in file.parents for own in _OWN)
+    return _is_file_of_users(str(code) if isinstance(code, Path) else code.f_code.co_filename)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_file_of_users(file: str) -> bool:
+    return not any(own in Path(file).parents for own in _OWN)
 
 
 def frames(error: BaseException) -> list[tuple[types.FrameType, int]]:

@@ -118,6 +118,21 @@ class Code:
             for value in values:
                 self.readers.setdefault(value, []).append(node)
         self.learnt = self._learnt(weights) if weights else set()
+        self._next = {
+            node: list(dict.fromkeys(reader for value in node.outputs for reader in self.readers.get(value, ())))
+            for node in self.reads
+        }
+
+    def following(self, nodes: Iterable[ir.Node]) -> set[ir.Node]:
+        """Nodes, and all that depend on them."""
+        reached = set(nodes)
+        waiting = list(reached)
+        while waiting:
+            for node in self._next[waiting.pop()]:
+                if node not in reached:
+                    reached.add(node)
+                    waiting.append(node)
+        return reached
 
     def read_by_many(self, node: ir.Node, count: int) -> tuple[ir.Value, ...]:
         """Operands of a node that at least so many nodes read, as all steps of a loop do a weight."""
@@ -157,7 +172,7 @@ class StepRows:
         self._place: dict[ir.Node, tuple[int, int]] = {}
         self._made = 0
         # What the first step makes after its seed, and no later one.
-        self._first = self._following(seeds[:1]) - self._following(seeds[1:2]) if begin else set()
+        self._first = self.code.following(seeds[:1]) - self.code.following(seeds[1:2]) if begin else set()
         self._grow(tuple(seeds))
         self._prune()
 
@@ -241,7 +256,7 @@ class StepRows:
         changed = True
         while changed and 0 in self.rows:
             changed = False
-            reached = self._following(self._place)
+            reached = self.code.following(self._place)
             self.roles = {}
             for number, row in list(self.rows.items()):
                 roles = [self._role(values, reached) for values in zip(*(node.inputs for node in row), strict=True)]
@@ -250,6 +265,10 @@ class StepRows:
                     self.roles[number] = known
                     continue
                 changed = True
+                if number == 0:
+                    # What the seeds are no part of is no loop of theirs.
+                    self.rows.clear()
+                    return
                 del self.rows[number]
                 for node in row:
                     del self._place[node]
@@ -267,18 +286,6 @@ class StepRows:
 
     def _step(self, node: ir.Node) -> int | None:
         return self._place[node][1] if node in self._place else None
-
-    def _following(self, nodes: Iterable[ir.Node]) -> set[ir.Node]:
-        """Nodes, and all that depend on them."""
-        found: set[ir.Node] = set()
-        waiting = list(nodes)
-        while waiting:
-            node = waiting.pop()
-            if node in found:
-                continue
-            found.add(node)
-            waiting += [reader for value in node.outputs for reader in self.code.readers.get(value, ())]
-        return found
 
     def _role(self, values: Tuple, reached: set[ir.Node]) -> Role | None:
         """What an operand is; `None` where it is none of what a loop can have."""
