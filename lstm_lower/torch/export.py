@@ -64,7 +64,6 @@ class Exported:
         fixed: input -> axis whose size is that of the example -> why.
         traced: the trace that it is of.
         left_open: inputs and axes among these that forward itself leaves open.
-        changed: parameters that forward changes in place.
     """
 
     model: ir.Model
@@ -72,7 +71,6 @@ class Exported:
     fixed: Axes
     traced: Traced
     left_open: Collection[tuple[str, int]] = ()
-    changed: Sequence[str] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,9 +184,8 @@ def settled(traced: Traced, tracing: Callable[..., Traced]) -> tuple[Traced, Exp
                     raise
                 traced = _of_steps(traced, tracing, f"as one of any length it is refused: {error}")
                 continue
-            moved = comparison.changed_parameters()
         if not found:
-            return traced, dataclasses.replace(exported, changed=moved)
+            return traced, exported
         if wrong := [found[name][axis] for name, axis in _places(traced.lengths) if axis in found.get(name, ())]:
             traced = _of_steps(traced, tracing, f"for other lengths it has {wrong[0]}")
             continue

@@ -147,10 +147,11 @@ def from_torch(
         evaluated = dataclasses.replace(evaluated, model=plain)
     if isinstance(formula, Loss) and targets:
         formula = losses.WithExamples(loss=formula, examples=targets)
-    if exported.changed and what in ("train", "gradients"):
+    changed = exported.traced.step.moved_weights
+    if changed and what in ("train", "gradients"):
         raise UnsupportedOpError(
             f"{type(module).__name__} requires a forward that leaves its parameters as they are, got "
-            f"{some(exported.changed)} changed in place; make a new tensor of them instead (`w = self.weight / 2`)"
+            f"{some(changed)} changed in place; make a new tensor of them instead (`w = self.weight / 2`)"
         )
     trained = _trained(module, exported.model, optimizer) if what in ("train", "gradients") else set()
     read = {name for form in (exported, evaluated) if form is not None for name in states.read_in(form.model)}

@@ -154,7 +154,7 @@ class Step(nn.Module):
 
     Attributes:
         names: of what it returns.
-        moved_weights: names of parameters with a gradient that it changes in place.
+        moved_weights: names of parameters with a gradient, and of complex buffers, that it changes in place.
         moves: whether it changes any parameters in place.
     """
 

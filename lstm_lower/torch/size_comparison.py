@@ -126,13 +126,6 @@ class Comparison:
             if all(dtype_of(declared) is not None for declared in (*session.get_inputs(), *session.get_outputs())):
                 self._session = session
 
-    def changed_parameters(self) -> list[str]:
-        """Names of parameters, and of complex buffers, that the module itself changes in place while it runs."""
-        if self._trials.changed is None:
-            with contextlib.suppress(RefusedError):
-                self._trials.results(self._tensors)
-        return list(dict.fromkeys([*self._step.moved_weights, *(self._trials.changed or [])]))
-
     def differing_axes(self) -> Axes:
         """Input -> open axis -> how the model differs from the module where that axis has another size.
 
@@ -153,7 +146,7 @@ class Comparison:
         except RefusedError:
             return uncompared
         if fault is not None:
-            changed = self.changed_parameters()
+            changed = self._step.moved_weights
             also = f", where forward changes {some(changed)} in place" if changed else ""
             raise UnsupportedOpError(
                 f"{type(self._step.module).__name__} requires a model that computes what forward does, got {fault.said}"

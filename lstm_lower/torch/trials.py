@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from lstm_lower.torch.control_flow import Plainly
 from lstm_lower.torch.interface import Step, attributes_kept, copied_weights
@@ -17,19 +20,68 @@ class RefusedError(Exception):
     """The module itself does not take inputs of such sizes; its error is the cause."""
 
 
+class _Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Finds which tensors are written into, and undoes it afterwards.
+
+    Attributes:
+        written: names of those that are.
+    """
+
+    def __init__(self, watched: Mapping[str, Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._watched = watched
+        self._data = {name: x.data for name, x in watched.items()}
+        self._versions = {name: x._version for name, x in watched.items()}
+        self._names: dict[int, list[str]] = {}
+        for name, x in watched.items():
+            self._names.setdefault(_memory(x), []).append(name)
+        # Values before the first write: most modules write into none.
+        self._before: dict[str, Tensor] = {}
+        self.written: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Keeps what a call is about to change."""
+        del types
+        kwargs = kwargs or {}
+        if func._schema.is_mutable:
+            declared = func._schema.arguments
+            given = {**dict(zip((each.name for each in declared), args, strict=False)), **kwargs}
+            changed = [
+                given.get(each.name) for each in declared if each.alias_info is not None and each.alias_info.is_write
+            ]
+            for x in tree_leaves(changed):
+                for name in self._names.get(_memory(x), ()) if isinstance(x, Tensor) else ():
+                    self._before.setdefault(name, self._data[name].clone())
+        return func(*args, **kwargs)
+
+    def undo(self) -> None:
+        """Puts values back, and takes down whose they are."""
+        for name, x in self._watched.items():
+            replaced = _memory(x) != _memory(self._data[name])
+            if replaced or name in self._before or x._version != self._versions[name]:
+                self.written.append(name)
+            if replaced:
+                x.data = self._data[name]
+            if name in self._before:
+                self._data[name].copy_(self._before[name])
+
+
+def _memory(x: Tensor) -> int:
+    return x.untyped_storage()._cdata if x.layout is torch.strided else id(x)
+
+
 class Trials:
     """Runs of a module on inputs like an example. The module stays as it is.
 
     Attributes:
         tensors: the example.
-        changed: names of parameters, and of complex buffers, that it changes in place while it runs; `None` before a
-            run has told.
     """
 
     def __init__(self, step: Step, tensors: Sequence[Tensor]) -> None:
         """Of a module, and perhaps its loss, and the example."""
         self._step, self.tensors = step, tensors
-        self.changed: list[str] | None = None
 
     def resized(self, number: int, shape: Sequence[int]) -> Tensor:
         """An input with values like the example's, each part of it repeated, so that what is sorted stays so."""
@@ -51,42 +103,28 @@ class Trials:
         Raises:
             RefusedError: it fails.
         """
-        # What it changes are copies; of parameters only until it is known that there are none.
-        parameters = self.changed != [] or self._step.moves
-        own = dict(self._step.named_buffers()) | (dict(self._step.named_parameters()) if parameters else {})
         with undone(self._step):
-            copies = copied_weights(self._step, parameters=parameters)
-            results = self._run(inputs)
-        states = {id(state) for state in self._step.states().values() if not state.is_complex()}
-        changed = [
-            name for name, value in own.items() if id(value) not in states and not _equal(copies[id(value)], value)
-        ]
-        self.changed = self.changed or [name.removeprefix("module.") for name in changed]
-        return results
+            copied_weights(self._step, parameters=self._step.moves)
+            return self._run(inputs)
 
     def moved(self) -> list[str]:
-        """Names of parameters that the module changes in place, also if it does not at their present values.
+        """Names of parameters, and of complex buffers, that the module writes into.
 
-        A moving average is equal to what it begins as a copy of, and bounds may be far away.
+        That their values are others afterwards does not show it: a moving average is equal to what it begins as a copy
+        of, and bounds may be far away.
         """
-        kept = {name: x for name, x in self._step.named_parameters() if x.is_floating_point()}
         with undone(self._step):
-            copied_weights(self._step, parameters=True)
-            own = {name: x for name, x in self._step.named_parameters() if name in kept}
-            with torch.no_grad():
-                for number, (name, x) in enumerate(own.items()):
-                    x.copy_(_elsewhere(kept[name], number))
-            versions = {name: x._version for name, x in own.items()}
+            copied_weights(self._step, parameters=False)
+            complex_ones = {name: x for name, x in self._step.named_buffers() if x.is_complex()}
+            writes = _Writes({**dict(self._step.named_parameters()), **complex_ones})
             try:
-                self._run(self.tensors)
+                with writes:
+                    self._run(self.tensors)
             except RefusedError:
                 return []
-        # Made anew one by one, they take less memory than copies of all.
-        return [
-            name.removeprefix("module.")
-            for number, (name, x) in enumerate(own.items())
-            if x._version != versions[name] or not _equal(_elsewhere(kept[name], number), x)
-        ]
+            finally:
+                writes.undo()
+        return [name.removeprefix("module.") for name in writes.written]
 
     def _run(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         try:
@@ -101,15 +139,3 @@ def undone(step: Step) -> Iterator[None]:
     """Runs a module as it is written; random numbers, and what it sets on itself, are as they were afterwards."""
     with torch.random.fork_rng(devices=[]), torch.enable_grad(), attributes_kept(step), eagerly(), Plainly():
         yield
-
-
-def _elsewhere(x: Tensor, number: int) -> Tensor:
-    """Other values, for each number others and always the same."""
-    shares = torch.rand(2, generator=torch.Generator().manual_seed(number)).tolist()
-    along = torch.linspace(0, 1, x.numel(), device=x.device).reshape(x.shape).to(x.dtype)
-    other: Tensor = x.detach() * (2 + shares[0] * along) + (shares[1] + along)
-    return other
-
-
-def _equal(a: Tensor, b: Tensor) -> bool:
-    return torch.allclose(a.detach(), b.detach(), rtol=0, atol=0, equal_nan=True)
