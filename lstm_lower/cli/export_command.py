@@ -75,6 +75,12 @@ def export(
         str | None,
         typer.Option("--class-names", metavar="NAMES", help="Names of the classes, separated by commas."),
     ] = None,
+    operators: Annotated[
+        bool,
+        typer.Option(
+            "--ops", help="Also write which operators and types a build of onnxruntime needs for all the models."
+        ),
+    ] = False,
     page: Annotated[
         bool,
         typer.Option(
@@ -112,6 +118,7 @@ def export(
     with console.errors(as_json=as_json, plugins=plugin):
         from lstm_lower.runtime.training import page as pages
         from lstm_lower.runtime.training.bundle import export_training
+        from lstm_lower.runtime.training.operator_list import NAME
 
         if onnxruntime_web is not None and not page:
             raise InvalidInputError("--onnxruntime-web requires --page, got none")
@@ -126,10 +133,11 @@ def export(
         wanted: Any = names_of(files)
         forms: dict[str, Any] = {"opset": opset, "schedule": schedule, "target": target}
         forms["class_names"] = None if class_names is None else names_of(class_names)
-        export_training(step, bundle, files=wanted, **forms, external_data=external_data)
+        export_training(step, bundle, files=wanted, **forms, external_data=external_data, operators=operators)
         if page:
             pages.write_page(folder, beside)
-        _print(folder, bundle, [*beside], time.perf_counter() - start, as_json=as_json)
+        listed = [(bundle / NAME).relative_to(folder).as_posix()] if operators else []
+        _print(folder, bundle, [*listed, *beside], time.perf_counter() - start, as_json=as_json)
 
 
 def _trainer(step: Any, trained: Path | None, initial: Path | None, options: dict[str, Any]) -> Trainer:
@@ -151,13 +159,13 @@ def _trainer(step: Any, trained: Path | None, initial: Path | None, options: dic
     return trainer
 
 
-def _print(folder: Path, bundle: Path, page: Sequence[str], seconds: float, *, as_json: bool) -> None:
+def _print(folder: Path, bundle: Path, beside: Sequence[str], seconds: float, *, as_json: bool) -> None:
     from lstm_lower.records import manifest
 
     about = json.loads((bundle / manifest.NAME).read_text(encoding="utf-8"))
     models = dict.fromkeys(x for entry in about["files"].values() for x in (entry["model"], *entry["data"]))
     inner = [(bundle / name).relative_to(folder).as_posix() for name in (*models, manifest.NAME)]
-    names = [*inner, *page]
+    names = [*inner, *beside]
     if as_json:
         console.print_json({"output": str(folder), "seconds": seconds, "files": names})
         return
@@ -165,5 +173,5 @@ def _print(folder: Path, bundle: Path, page: Sequence[str], seconds: float, *, a
     console.out().print(escape(f"{len(about['state'])} values of state; data: {data}; {seconds:.2f} s"))
     for name in names:
         console.out().print(escape(f"  {name} ({console.bytes_text((folder / name).stat().st_size)})"))
-    served = f"; python -m http.server --directory {folder} serves the page" if page else ""
+    served = f"; python -m http.server --directory {folder} serves the page" if bundle != folder else ""
     console.out().print(escape(f"wrote {folder}{served}"))

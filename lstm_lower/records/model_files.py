@@ -494,8 +494,8 @@ def constants_as_weights(model: ir.Model, sources: Mapping[str, ir.TensorProtoco
     former = set(held)
     ir.passes.common.LiftConstantsToInitializersPass(size_limit=_SMALL_BYTES // 4)(model)
     transposes = {_digest(x.numpy().T): f"{name}/transposed" for name, x in sources.items() if len(x.shape) == 2}
-    for value in [value for name, value in held.items() if name not in former and value.const_value is not None]:
-        name = transposes.get(_digest(value.const_value.numpy()))
+    for value in [value for name, value in held.items() if name not in former]:
+        name = transposes.get(_digest(value.const_value.numpy())) if value.const_value is not None else None
         if name is not None and name not in held:
             value.name = name
 

@@ -37,6 +37,7 @@ from lstm_lower.records.files import atomic_files, check_place
 from lstm_lower.records.model_files import constants_as_weights, save, share, write
 from lstm_lower.records.state import TrainingState
 from lstm_lower.runtime.loadable import check_loadable
+from lstm_lower.runtime.training import operator_list
 from lstm_lower.runtime.training.data.layout import sample_axes
 from lstm_lower.runtime.training.page import NPM_VERSION
 from lstm_lower.runtime.training.trainer import Trainer
@@ -71,6 +72,7 @@ def export_training(
     target: str | None = None,
     external_data: bool | None = None,
     class_names: Sequence[str] | None = None,
+    operators: bool = False,
 ) -> Path:
     """Writes a training step as plain ONNX files, and a description that any language can read.
 
@@ -89,6 +91,7 @@ def export_training(
             What several models hold and no step changes lies in `weights.<hash>.data`, once, if it is 4 kB or more;
             `False` keeps everything inside each model.
         class_names: of the classes that the model predicts, in order, for whoever shows predictions.
+        operators: also write `required_operators_and_types.config`, what a build of onnxruntime needs for all models.
 
     Returns:
         The folder.
@@ -108,6 +111,7 @@ def export_training(
     former = manifest.files_of(folder)
     if folder.exists():
         check_place(*(folder / name for name in (*map(manifest.file_name, wanted), *former)))
+        former += [operator_list.NAME] if former else []
     models: dict[File, ir.Model] = {}
     totals = manifest.NO_TOTALS
     with malformed_models_explained(parts.step):
@@ -139,6 +143,9 @@ def export_training(
         for file, model in lowered.items():
             write(model, written / manifest.file_name(file), external_data=external_data)
             check_loadable(written / manifest.file_name(file))
+        if operators:
+            listed = operator_list.operator_list(written / manifest.file_name(file) for file in lowered)
+            (written / operator_list.NAME).write_text(listed, encoding="utf-8")
         making = manifest.Making(_PRODUCER, ort.__version__, _TESTED, target, sample_axes(parts.data()), named)
         manifest.write(manifest.describe(parts.step, parts.rate, lowered, written, making, totals), written)
     return folder
