@@ -252,6 +252,8 @@ def _step(found: Anatomy) -> list[tuple[str, str]]:
     ):
         if texts:
             rows.append((title if key in found.recorded else f"likely {title}", some(texts, 3)))
+    if found.cut is not None:
+        rows.append(("of many one", found.cut))
     if found.losses or found.train_ops:
         rows.append(("nodes needed", str(found.needed)))
     for number, (name, text) in enumerate(list(found.inputs.items())[: 2 * _ROWS]):

@@ -240,7 +240,8 @@ def choice(
         given = [*_of_numbers(declared), *undeclared] if inputs is None and undeclared else None
     else:
         given = list(dict.fromkeys([*(inputs or ()), *_of_numbers(found.inputs)]))
-        outputs = outputs or ([*found.losses, *found.train_ops] if found.train_ops else None)
+        # Who names outputs has the whole graph.
+        outputs = outputs or ([*found.losses, *found.train_ops] if found.train_ops and found.cut is None else None)
     return signature, ",".join(given or ()) or None, ",".join(outputs or ()) or None
 
 

@@ -12,6 +12,7 @@ from lstm_lower.checkpoints import messages, values
 from lstm_lower.errors import InvalidInputError, nearest, some
 from lstm_lower.opdef import DOMAIN, definition
 from lstm_lower.ops import block
+from lstm_lower.tensorflow import towers
 from lstm_lower.tensorflow.files import saved_model, steps
 from lstm_lower.tensorflow.files.functions import OpTable, called
 from lstm_lower.tensorflow.files.graph_files import GraphFile, source_of, whole
@@ -65,6 +66,7 @@ class Anatomy:
         losses: likely losses with their types.
         train_ops: likely training steps.
         recorded: which of the two the file itself says.
+        cut: what an import keeps of a graph that holds its step for many workers or towers.
         inputs: where data comes in -> type.
         undeclared: those of them that the signature leaves out.
         needed: number of nodes that the losses and training steps need.
@@ -88,6 +90,7 @@ class Anatomy:
     losses: dict[str, str]
     train_ops: list[str]
     recorded: list[str]
+    cut: str | None
     inputs: dict[str, str]
     undeclared: list[str]
     needed: int
@@ -119,6 +122,8 @@ def anatomy(
     source = GraphSource(messages.GraphDef(), file.label) if functions else _source(file, signature)
     if functions:
         source.variables = saved_model.all_variables(file.meta, file.label, file.checkpoint)
+    cut = towers.cut_of(source) if outputs is None else None
+    source = source if cut is None else cut.source
     main = View(source.graph_def, table, source.variables)
     bodies = {name: View(function, table) for name, function in table.functions.items()}
     train_ops, losses = _targets(main, source) if outputs is None else _asked(main, outputs)
@@ -152,6 +157,7 @@ def anatomy(
         losses={tensor: main.type_text(tensor) for tensor in losses},
         train_ops=train_ops,
         recorded=[what for what, names in (("losses", source.losses), ("train_ops", source.train_ops)) if names],
+        cut=None if cut is None else cut.text,
         inputs={end: main.type_text(end) for end in [*(source.inputs or {}).values(), *ends]},
         undeclared=_undeclared(file, signature, ends),
         needed=len(walked),

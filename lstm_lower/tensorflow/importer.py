@@ -21,6 +21,7 @@ from lstm_lower.tensorflow.conversion import Weights, converted
 from lstm_lower.tensorflow.opening import open_source
 from lstm_lower.tensorflow.sources import GraphSource
 from lstm_lower.tensorflow.tensor_types import Shape
+from lstm_lower.tensorflow.towers import cut_to_one
 
 # What the signature is called that predicts, in TensorFlow's recipe for training on devices.
 _INFERENCE = "infer"
@@ -55,7 +56,8 @@ def from_tensorflow(
             graph's placeholders that the outputs need.
         outputs: names of the tensors that become graph outputs, in order; the name of an operation without a colon asks
             for its assignments only. By default the source's own: what a signature or function returns, the losses and
-            steps that a `.meta` file records, otherwise tensors that nothing reads.
+            steps that a `.meta` file records, otherwise tensors that nothing reads. A graph that holds its step for
+            many workers or towers is cut to one of them, with a warning.
         opset: version of `ai.onnx`, 13 to the newest that onnx and onnxruntime share; 18 by default.
         weights: what becomes of variables: `"initializers"` of the model, or `"inputs"` with the values they have now
             as initial values (an initializer of the same name). With `"inputs"`, weights that a frozen graph holds as
@@ -92,7 +94,8 @@ def from_tensorflow(
             arguments.names(what, names)
 
     def opened() -> GraphSource:
-        return open_source(source, signature=signature, specs=specs, checkpoint=checkpoint)
+        found = open_source(source, signature=signature, specs=specs, checkpoint=checkpoint)
+        return found if outputs is not None else cut_to_one(found)
 
     asked: dict[str, Any] = {"inputs": inputs, "outputs": outputs, "opset": opset, "weights": weights, "state": state}
     model = converted(opened(), **asked, shapes=shapes)

@@ -66,6 +66,53 @@ class Graph:
         self._saver.restore(self._session, path)
 
 
+class Copies(Graph):
+    """One step for three workers, each with copies of the weights, or for three towers, whose gradients are averaged.
+
+    All are fed alike; a worker takes the weights over before its step.
+    """
+
+    def __init__(self, kind: str) -> None:
+        import tensorflow.compat.v1 as tf
+
+        tf.disable_v2_behavior()
+        tf.set_random_seed(1)
+        names = ["worker_0", "worker_1", "worker_2"] if kind == "workers" else ["tower_0", "tower_1", "tower_2"]
+        optimizer = tf.train.AdamOptimizer(0.05)
+        with tf.variable_scope("global"):
+            weights = [tf.get_variable(*each) for each in (("v", [3, 4]), ("w", [4, 2]))]
+        self._feeds, updates, gradients = {}, [], []
+        for name in names:
+            with tf.variable_scope(name):
+                x, y = tf.placeholder(tf.float32, [None, 5, 3], "x"), tf.placeholder(tf.float32, [None, 2], "y")
+                own = [tf.get_variable(w.op.name[-1], w.shape) for w in weights] if kind == "workers" else weights
+                steps = tf.transpose(x, [1, 0, 2])
+                state = tf.foldl(lambda h, row, v=own[0]: tf.tanh(row @ v + h), steps, tf.zeros_like(x[:, 0] @ own[0]))
+                loss = tf.reduce_mean(tf.square(state @ own[1] - y), name="loss")
+                # Which waits with updates for all gradients: these read variables of references.
+                gradients.append([gradient for gradient, _ in optimizer.compute_gradients(loss, own)])
+            self._feeds |= {x: SEQUENCES, y: TARGETS}
+            if kind == "workers":
+                updates.append(
+                    optimizer.apply_gradients(zip(gradients[-1], weights, strict=True), name=f"{name}/train")
+                )
+                copies = tf.group(*(copy.assign(weight) for copy, weight in zip(own, weights, strict=True)))
+                self._copy = copies if name == names[0] else self._copy
+        if kind == "towers":
+            self._copy = tf.no_op()
+            means = [tf.reduce_mean(tf.stack(each), 0) for each in zip(*gradients, strict=True)]
+            updates = [optimizer.apply_gradients(zip(means, weights, strict=True), name="train")]
+        self._saver = tf.train.Saver(max_to_keep=None)
+        self._session = tf.Session()
+        self._session.run(tf.global_variables_initializer())
+        self._update = updates[0]
+
+    def train(self) -> None:
+        """Takes a step, the first worker's if there are any."""
+        self._session.run(self._copy)
+        self._session.run(self._update, self._feeds)
+
+
 def keras_module() -> Any:
     """A Keras model with the four functions of TensorFlow's recipe for training on devices."""
     import keras
@@ -226,6 +273,8 @@ PROGRAMS: dict[str, type[Graph | Signatures | Objects | Saved]] = {
     "plain": Graph,
     "renamed": Graph,
     "sliced": Graph,
+    "workers": Copies,
+    "towers": Copies,
     "saved": Signatures,
     "objects": Objects,
     "keras": Saved,

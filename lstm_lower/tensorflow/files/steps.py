@@ -66,6 +66,9 @@ def find_train_ops(view: View) -> list[str]:
 def find_losses(view: View) -> list[str]:
     """Likely losses: what gradients start from, else scalars that are called so."""
     found = {scalar: None for name in _differentiated(view) if (scalar := _only_scalar(view, name)) is not None}
+    # What a gradient starts from is handed on to the terms of a difference, too.
+    inner = set().union(*(_terms(view, tensor.partition(":")[0]) for tensor in found))
+    found = {tensor: None for tensor in found if tensor not in inner}
     named = [name for name in view.nodes if _LOSS.fullmatch(name) and "gradient" not in name]
     named = [name for name in named if _is_scalar(view, name)]
     # Gradients of a sum have the names of its terms; the sum is what comes next that is called a loss.
@@ -155,6 +158,12 @@ def _terms(view: View, name: str) -> set[str]:
                 found.add(f"{node.name}:{number}")
                 pending.append(node.name)
     return found
+
+
+def gradient_scope(name: str) -> str | None:
+    """The scope of the call of `tf.gradients` that made a node, by its name; the outermost of several."""
+    match = _GRADIENTS.search(name)
+    return None if match is None else name[: match.end()]
 
 
 def has_updates(view: View) -> bool:
