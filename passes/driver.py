@@ -39,7 +39,11 @@ _old_collections_held = HeldSetting(_hold_old_collections)
 
 
 def run_passes(
-    source: Source, steps: Iterable[Pass], watch: Callable[[Pass, ir.passes.PassResult], object] | None = None
+    source: Source,
+    steps: Iterable[Pass],
+    watch: Callable[[Pass, ir.passes.PassResult], object] | None = None,
+    *,
+    mapped: bool = False,
 ) -> ir.Model:
     """Runs passes, one after the other, on a copy of a model.
 
@@ -47,13 +51,14 @@ def run_passes(
         source: a path, a protobuf or an onnx_ir model. It is not changed.
         steps: the passes.
         watch: told what every pass left.
+        mapped: whether large weights of a path stay in its file, as for `load`.
 
     Raises:
         LstmLowerError: what the passes raise of the model.
         InvalidModelError: the model is malformed.
     """
     with _old_collections_held, malformed_models_explained(source):
-        model = copy_model(source) if isinstance(source, ir.Model) else load(source)
+        model = copy_model(source) if isinstance(source, ir.Model) else load(source, mapped=mapped)
         context = Context(model)
         constants = attachments.references(model)
         for step in steps:
@@ -73,5 +78,5 @@ def transform(source: Source, steps: Iterable[Pass]) -> onnx.ModelProto | ir.Mod
         InvalidModelError: the model is malformed.
     """
     with _old_collections_held:
-        model = run_passes(source, steps)
+        model = run_passes(source, steps, mapped=True)
         return model if isinstance(source, ir.Model) else to_proto(model)

@@ -38,6 +38,7 @@ from lstm_lower.records.files import (
     protect,
     read_whole,
 )
+from lstm_lower.records.mapped_weights import MappedTensor, without_weights
 
 # Sparse tensors of ONNX models, initializers and constants, written out: onnx_ir has none.
 
@@ -184,8 +185,13 @@ def _silence() -> Callable[[], None]:
 _quiet = HeldSetting(_silence)
 
 
-def load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
+def load(model: str | os.PathLike[str] | onnx.ModelProto, *, mapped: bool = False) -> ir.Model:
     """Reads a model; weights in external data are mapped, not copied.
+
+    Args:
+        model: a path or a protobuf.
+        mapped: leave large weights in a file, the model's own, too, until somebody reads them, and for as long as
+            that; for whoever is done with them before others may write the file.
 
     Raises:
         InvalidModelError: the bytes are no ONNX model, or its external data lies anywhere but in regular files in the
@@ -200,14 +206,14 @@ def load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
         )
     try:
         with budget.account():
-            return _load(model)
+            return _load(model, mapped=mapped)
     except InvalidModelError as error:
         if isinstance(model, onnx.ModelProto) or not is_tensorflow(Path(model)):
             raise
         raise InvalidModelError(f"{error}; `lstm-lower lower {model}` imports TensorFlow's graphs") from error
 
 
-def _load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
+def _load(model: str | os.PathLike[str] | onnx.ModelProto, *, mapped: bool) -> ir.Model:
     if isinstance(model, onnx.ModelProto):
         proto, base, label, data = model, None, "the model", b""
     else:
@@ -218,7 +224,7 @@ def _load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
         base, label = path.parent, str(path)
         proto = onnx.ModelProto()
         protect(path)
-        data = read_whole(path)
+        data = (without_weights(path) if mapped else None) or read_whole(path)
         try:
             proto.ParseFromString(data)
         except google.protobuf.message.DecodeError as error:
@@ -238,6 +244,9 @@ def _load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
         _declare_again(plain, loaded)
         _import_onnxruntimes(loaded)
         _find_external_data(loaded, base, label)
+        for value in weights(loaded) if mapped else ():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                value.const_value = MappedTensor.of(value.const_value)
         fix_initializers(loaded)
         if name_outputs_of_calls(loaded):
             loaded.meta[WRITTEN_OUT] = True
@@ -369,10 +378,24 @@ def _size(tensor: ir.TensorProtocol, where: str) -> int:
 def to_proto(model: ir.Model) -> onnx.ModelProto:
     """A model as a protobuf of its own, weights included: a reference would be looked for in whatever folder is next.
 
-    Beyond 2 GB protobuf can hold weights, but not write them: `onnx.save(..., save_as_external_data=True)`.
+    Beyond 2 GB protobuf can hold weights, but not write them: `onnx.save(..., save_as_external_data=True)`. External
+    data are read one after the other, so that they lie in memory once.
     """
-    read_all(model)
-    return as_proto(model)
+    held = {name: value.const_value for name, value in model.graph.initializers.items()}
+    external = {name: tensor for name, tensor in held.items() if isinstance(tensor, ir.ExternalTensor)}
+    for value in weights(model):
+        if isinstance(value.const_value, ir.ExternalTensor) and external.get(value.name or "") is not value.const_value:
+            value.const_value = _read(value.const_value)
+    read_attributes(model)
+    proto = as_proto(model)
+    for tensor in proto.graph.initializer:
+        if tensor.name in external:
+            content = io.BytesIO()
+            external[tensor.name].tofile(content)
+            tensor.ClearField("external_data")
+            tensor.ClearField("data_location")
+            tensor.raw_data = content.getvalue()
+    return proto
 
 
 def as_proto(model: ir.Model) -> onnx.ModelProto:
