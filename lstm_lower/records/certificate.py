@@ -36,12 +36,14 @@ class Certificate:
         errors: kind -> name -> the largest difference over the largest magnitude that the framework has there; of an
             update over the largest change.
         not_compared: what was left out, a kind, a name or `the step` -> why.
+        also: shapes of inputs, where axes are open, at which all of it was compared, too.
     """
 
     framework: str = ""
     sizes: Mapping[str, Sequence[int]] = dataclasses.field(default_factory=dict)
     errors: Mapping[Kind, Mapping[str, float]] = dataclasses.field(default_factory=dict)
     not_compared: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    also: Sequence[Mapping[str, Sequence[int]]] = ()
 
     def described(self) -> str:
         """The comparison, and what was left out, in a line."""
@@ -50,8 +52,11 @@ class Certificate:
         told = []
         if compared:
             kind, name, error = self.worst()
-            example = some([f"{name} {format_shape(shape)}" for name, shape in self.sizes.items()])
-            told += [f"{compared} compared with {self.framework} at {example}"]
+            shapes = [
+                some([f"{name} {format_shape(shape)}" for name, shape in each.items()])
+                for each in (self.sizes, *self.also)
+            ]
+            told += [f"{compared} compared with {self.framework} at {', and at '.join(shapes)}"]
             told += [f"largest difference {error:.1e} of {kind} '{name}'"]
         told += [f"{name} not compared: {why}" for name, why in self.not_compared.items()]
         return "; ".join(told) or "nothing compared"
@@ -94,10 +99,15 @@ def parse(metadata_props: Mapping[str, str]) -> Certificate | None:
         }
         certificate = Certificate(
             str(entries["framework"]),
-            {str(name): [int(size) for size in shape] for name, shape in entries["sizes"].items()},
+            _shapes(entries["sizes"]),
             {kind: each for kind, each in errors.items() if each},
             {str(name): str(why) for name, why in entries["not_compared"].items()},
+            [_shapes(each) for each in entries.get("also", ())],
         )
     if version != _VERSION:
         raise InvalidModelError(f"metadata '{METADATA_KEY}' requires version {_VERSION}, got {version!r}")
     return certificate
+
+
+def _shapes(entries: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
+    return {str(name): [int(size) for size in shape] for name, shape in entries.items()}

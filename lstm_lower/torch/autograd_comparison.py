@@ -1,7 +1,8 @@
-"""A step beside PyTorch's autograd at the example: loss, outputs, gradients, and what one update makes of the state.
+"""A step beside PyTorch's autograd: loss, outputs, gradients, and what one update makes of the state.
 
-Weights that are the same in all elements, and inputs, get other values for it on both sides: behind a gate of zero no
-gradient would be seen. Random draws are given equal. PyTorch's optimizer is handed the step's own gradients, since some
+They are compared at the example, and where sizes are open at others. The step runs as it does in a `Session`. Weights
+that are the same in all elements, and inputs, get other values for it on both sides: behind a gate of zero no gradient
+would be seen. Random draws are given equal. PyTorch's optimizer is handed the step's own gradients, since some
 optimizers make a whole step of what is noise in a gradient.
 """
 
@@ -20,24 +21,26 @@ import torch
 import torch.utils.checkpoint
 from torch import Tensor, nn
 
-from lstm_lower.errors import some
+from lstm_lower.errors import UnsupportedOpError, some
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.values import declared_shape
 from lstm_lower.passes.training.losses import Loss
 from lstm_lower.records import state as training_state
 from lstm_lower.records.certificate import Certificate, Kind
 from lstm_lower.replacement import replaced
+from lstm_lower.runtime.kernels import lacking, only_processor
 from lstm_lower.runtime.proof import certification
 from lstm_lower.runtime.proof.certification import Comparison, Results
-from lstm_lower.runtime.serialized import as_written, open_session
-from lstm_lower.runtime.session import Session
+from lstm_lower.runtime.serialized import default_options, open_session
 from lstm_lower.runtime.values import dtype_of
 from lstm_lower.torch import losses, optimizers
+from lstm_lower.torch.axes import Axes
 from lstm_lower.torch.export import Traced
 from lstm_lower.torch.given_draws import BY_SHAPE, PLAN, PLANS, GivenDraws, given
 from lstm_lower.torch.interface import Operands, checked_loss, copied_weights, named_tensors, numbers
 from lstm_lower.torch.pytorch_errors import first_line
-from lstm_lower.torch.trials import undone
+from lstm_lower.torch.size_comparison import OpenSizes, Sizes
+from lstm_lower.torch.trials import Trials, undone
 from lstm_lower.torch.variation import Variation
 
 Array = np.ndarray[Any, Any]
@@ -53,6 +56,35 @@ _OF_PYTORCH = {"aten", "prims", "prim", "onnx_symbolic", "higher_order", "quanti
 
 class NotComparedError(Exception):
     """There is nothing to compare; the message says why."""
+
+
+class OtherSizesError(Exception):
+    """A step is another one than its module where sizes are others than the example's.
+
+    Attributes:
+        axes: input -> axis that must have the example's size -> how they differ.
+    """
+
+    def __init__(self, axes: Axes) -> None:
+        super().__init__(f"{axes}")
+        self.axes = axes
+
+
+class _FailedRunError(Exception):
+    """The step fails; the message is onnxruntime's."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Fault:
+    """How a step differs from its module.
+
+    Attributes:
+        said: how.
+        raised: whether the step fails.
+    """
+
+    said: str
+    raised: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,19 +125,29 @@ def certified(made: Made) -> Certificate:
     """What a comparison of a step with PyTorch has shown.
 
     Raises:
-        UnsupportedOpError: something differs; it is named.
+        OtherSizesError: something differs where open sizes are others than the example's.
+        UnsupportedOpError: something differs at the example, or onnxruntime does not take the step; it is named.
     """
+    sizes = OpenSizes(made.traced)
     try:
-        beside = _Beside(made)
+        beside = _Beside(made, sizes)
         comparison = beside.compared()
     except NotComparedError as error:
+        if axes := sizes.decided("forward decides by it, and cannot be compared here"):
+            raise OtherSizesError(axes) from error
         return Certificate(not_compared={"the step": str(error)})
-    certification.refuse_differences(type(made.module).__name__, _FRAMEWORK, comparison, **_way(made.traced))
-    return certification.certificate(_FRAMEWORK, beside.sizes(), comparison, beside.left_out)
+    certification.refuse_differences(type(made.module).__name__, _FRAMEWORK, comparison, **_way(made))
+    example = beside.sizes()
+    if axes := beside.differing_axes():
+        raise OtherSizesError(axes)
+    return certification.certificate(_FRAMEWORK, example, comparison, beside.left_out, also=beside.also)
 
 
-def _way(traced: Traced) -> dict[str, str]:
-    """What to do about a difference, where the module calls operators that others have registered."""
+def _way(made: Made) -> dict[str, str]:
+    """What to do about a difference: the module may call operators that others have registered, or change weights."""
+    traced = made.traced
+    if traced.step.moved_weights:
+        return {"way": f"forward changes {some(traced.step.moved_weights)} in place: make a new tensor of it instead"}
     graphs = [part.graph for part in traced.program.graph_module.modules() if isinstance(part, torch.fx.GraphModule)]
     called = {node.target for graph in graphs for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)}
     foreign = sorted({op._schema.name for op in called if op.namespace not in _OF_PYTORCH})
@@ -122,11 +164,13 @@ class _Beside:
 
     Attributes:
         left_out: what is not compared -> why.
+        also: shapes beside the example's at which they are compared.
     """
 
-    def __init__(self, made: Made) -> None:
+    def __init__(self, made: Made, sizes: OpenSizes) -> None:
         self.left_out: dict[str, str] = {}
-        self._made, self._step = made, made.traced.step
+        self.also: list[dict[str, Sequence[int]]] = []
+        self._made, self._step, self._sizes = made, made.traced.step, sizes
         self._state = training_state.read(made.step)
         self._inputs = [_varied(x) for x in made.operands.tensors]
         self._variation = Variation(made.module, made.step)
@@ -139,31 +183,115 @@ class _Beside:
         values = [node.meta.get("val") for node in made.traced.program.graph.nodes]
         self._narrow = any(getattr(value, "dtype", None) in (torch.bfloat16, torch.float16) for value in values)
         self._targets: Sequence[Tensor] = made.targets
+        # Targets of the example, where others are to be like them.
+        self._before: Sequence[Tensor] = ()
+        # Whether the module has taken the sizes that were tried last, and their shapes.
+        self._taken, self._shapes = True, self.sizes()
         self._measure = self._loss()
 
     def sizes(self) -> dict[str, Sequence[int]]:
-        """The example's shapes."""
+        """The shapes of inputs and targets."""
         return {name: list(x.shape) for name, x in self._examples()}
 
     def compared(self) -> Comparison:
-        """The comparison; with draws that are all alike only where others say nothing."""
+        """The comparison at the example.
+
+        Raises:
+            UnsupportedOpError: onnxruntime does not take the step, or it fails.
+        """
+        model, self._told = given(self._made.step) or (self._made.step, True)
+        self._drawing = model is not self._made.step
+        self._session = self._opened(model)
+        try:
+            return self._comparison(self._of_module_or_example)
+        except _FailedRunError as error:
+            raise UnsupportedOpError(
+                f"{type(self._made.module).__name__} requires a step that onnxruntime runs at the example, got {error}"
+            ) from error
+
+    def differing_axes(self) -> Axes:
+        """Input -> open axis -> how the step differs from the module where that axis has another size.
+
+        Open sizes become those for which the module's code decides otherwise, and grow by a little, and threefold.
+        Sizes that the module itself refuses say nothing. A size of 1 that nobody decides by is not tried: what a
+        module squeezes stays in its step.
+        """
+        # An error at a size that the code sets apart tells whoever feeds it.
+        alone = {
+            symbol: fault.said
+            for symbol, sizes in self._sizes.alone()
+            if (fault := self._fault(sizes)) and not fault.raised
+        }
+        if alone:
+            return self._sizes.axes(alone)
+        for grown in self._sizes.grown():
+            together = self._fault(grown)
+            if together is None and self._taken:
+                self.also.append(self._shapes)
+                continue
+            example = self._sizes.example
+            said = {
+                symbol: fault.said
+                for symbol, size in grown.items()
+                if (fault := self._fault({**example, symbol: size}) or self._unless_taken(symbol))
+            }
+            if together is not None and not said:
+                said = dict.fromkeys(grown, together.said)
+            if said:
+                return self._sizes.axes(said)
+        return {}
+
+    def _unless_taken(self, symbol: Any) -> _Fault | None:
+        """How they differ where the module has not taken a size that grew a little."""
+        example = self._sizes.example
+        return None if self._taken else self._fault({**example, symbol: 2 * example[symbol]})
+
+    def _fault(self, sizes: Sizes) -> _Fault | None:
+        """How the step differs from the module at some sizes; nothing where the module does not take them."""
+        kept = self._inputs, self._targets
+        whole = self._targets if self._step.loss is not None else ()
+        tensors = self._sizes.inputs(Trials(self._step, [*self._inputs, *whole]), sizes)
+        count = len(self._inputs)
+        self._inputs = tensors[:count]
+        self._targets, self._before = (tensors[count:], ()) if whole else ((), self._targets)
+        self._taken = True
+        try:
+            comparison = self._comparison(self._of_module)
+            self._shapes = self.sizes()
+        except _FailedRunError as error:
+            return _Fault(f"a step with {error} for {self._said()}", raised=True)
+        except NotComparedError:
+            self._taken = False
+            return None
+        except UnsupportedOpError:
+            raise
+        except Exception:  # noqa: BLE001
+            self._taken = False
+            return None
+        else:
+            told = [f"{each.kind} of '{each.name}' ({each.said})" for each in comparison.differences]
+            return _Fault(f"a step with another {told[0]} for {self._said()}") if told else None
+        finally:
+            self._inputs, self._targets = kept
+
+    def _said(self) -> str:
+        return ", ".join(f"'{name}' of shape {list(x.shape)}" for name, x in self._examples())
+
+    def _comparison(self, run: Callable[[], dict[Kind, dict[str, Array | None]]]) -> Comparison:
+        """The comparison with what the module computes; with draws that are all alike only where others say nothing."""
         with self._variation.of_module():
-            model, told = given(self._made.step) or (self._made.step, True)
-            session = self._opened(model)
-            if model is self._made.step:
-                return self._comparison(session, told)
-            for plan in PLANS:
-                self._draws = GivenDraws(plan)
-                comparison = self._comparison(session, told)
+            for plan in PLANS if self._drawing else (None,):
+                self._draws = None if plan is None else GivenDraws(plan)
+                comparison = self._with_draws(run)
                 if not comparison.differences or (plan is BY_SHAPE and self._matched and not self._narrow):
                     break
             return comparison
 
-    def _comparison(self, session: Any, told: bool) -> Comparison:
-        expected = self._of_module_or_example()
+    def _with_draws(self, run: Callable[[], dict[Kind, dict[str, Array | None]]]) -> Comparison:
+        expected = run()
         if self._draws is not None and self._draws.unknown:
             raise NotComparedError("forward draws random numbers that no other side can be given")
-        got = self._of_step(session, told)
+        got = self._of_step()
         before = {name: numbers(_real(x)) for name, x in (*self._step.states().items(), *self._parameters.items())}
         updates = {
             name: x
@@ -246,15 +374,17 @@ class _Beside:
             if self._measure is None:
                 loss = named[str(self._made.formula)]
             else:
-                self._targets = self._targets or self._drawn_targets(flat)
+                self._targets = self._targets or self._fitting_targets(flat)
                 loss = checked_loss(self._measure(result, *(x.clone() for x in self._targets)))
             yield named, loss, wanted
 
     def _moved(self) -> Sequence[Results]:
-        """Results from weights that differ in their last places."""
+        """Results from weights and inputs that differ in their last places; what is whole stays so."""
         found: list[Results] = []
         generator = torch.Generator().manual_seed(0)
         own = [x for x in self._made.module.parameters() if x.is_floating_point()]
+        self._inputs = [x.clone() for x in self._inputs]
+        own += [x for x in self._inputs if x.is_floating_point() and bool((x != x.round()).any())]
         kept = [x.detach().clone() for x in own]
         for _ in range(_MOVES):
             try:
@@ -274,21 +404,34 @@ class _Beside:
 
     def _opened(self, model: ir.Model) -> Any:
         copy = copy_model(model)
-        options = as_written()
-        options.log_severity_level = 4
         with self._variation.of_model(copy):
             try:
-                session = open_session(copy, options, [("CPUExecutionProvider", {})])
-            except Exception:  # noqa: BLE001
-                try:
-                    session = Session(copy, providers=["cpu"]).ort
-                except Exception as error:
-                    raise NotComparedError(f"onnxruntime fails with {first_line(error)}") from error
+                # It is legalized already, all that a Session does beside this.
+                session = open_session(copy, default_options(), [("CPUExecutionProvider", {})])
+            except Exception as error:
+                raise self._refused(error, model) from error
         if any(dtype_of(declared) is None for declared in (*session.get_inputs(), *session.get_outputs())):
             raise NotComparedError("it takes or returns numbers of a dtype that numpy has not")
         return session
 
-    def _of_step(self, session: Any, told: bool) -> Results:
+    def _refused(self, refused: Exception, model: ir.Model) -> Exception:
+        """The error for a step that onnxruntime does not take; kernels may be those of other devices."""
+        node, name = lacking(refused, model), type(self._made.module).__name__
+        if node is not None and not only_processor():
+            return NotComparedError(f"onnxruntime fails with {first_line(refused)}")
+        if node is None:
+            return UnsupportedOpError(
+                f"{name} requires operations whose formulas onnxruntime accepts, got: "
+                f"{first_line(refused)}; write them with other PyTorch operations"
+            )
+        return UnsupportedOpError(
+            f"{name} requires operations that onnxruntime computes on the processor, got {node}, for which it has no "
+            "kernel; use module.float() and examples in float32 (trainer.to_torch copies weights back into a module of "
+            "any dtype)"
+        )
+
+    def _of_step(self) -> Results:
+        session = self._session
         known = {value.name for value in session.get_inputs()}
         feeds = {name: numbers(x) for name, x in self._examples() if name in known}
         if self._draws is not None:
@@ -298,10 +441,10 @@ class _Beside:
         try:
             results = dict(zip(wanted, session.run(wanted, feeds), strict=True))
         except Exception as error:
-            raise NotComparedError(f"onnxruntime fails with {first_line(error)}") from error
+            raise _FailedRunError(f"onnxruntime's error {first_line(error)}") from error
         if self._draws is not None:
             shapes = [results[name] for name in wanted[len(self._made.step.graph.outputs) :]]
-            self._matched = told and [len(x) for x in shapes] == [len(x) for x in self._draws.shapes]
+            self._matched = self._told and [len(x) for x in shapes] == [len(x) for x in self._draws.shapes]
         gradients = {name.removeprefix("grad/"): x for name, x in results.items() if name.startswith("grad/")}
         return {
             "loss": {"loss": results[str(self._state.loss)].reshape(())},
@@ -315,8 +458,8 @@ class _Beside:
         names = ["target"] if len(self._targets) == 1 else [f"target_{number}" for number in range(len(self._targets))]
         return [*zip(self._made.operands.names, self._inputs, strict=True), *zip(names, self._targets, strict=True)]
 
-    def _drawn_targets(self, results: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Targets of the shapes that the step declares, with numbers that its loss takes."""
+    def _fitting_targets(self, results: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Targets of the shapes that the step declares, like examples or else with numbers that its loss takes."""
         inputs = {str(value.name): value for value in self._made.step.graph.inputs}
         outputs = {str(value.name): value for value in self._made.step.graph.outputs}
         shapes = [(inputs.get(name), x) for name, x in zip(self._made.operands.names, self._inputs, strict=True)]
@@ -326,15 +469,19 @@ class _Beside:
             for value, x in shapes
             for dim, size in zip((value and declared_shape(value)) or (), x.shape, strict=False)
         }
-        drawn: list[Tensor] = []
+        fitting: list[Tensor] = []
         for number in itertools.count():
             value = inputs.get(f"target_{number}") or (inputs.get("target") if number == 0 else None)
             if value is None:
-                return drawn
+                return fitting
             shape = [dim if isinstance(dim, int) else sizes.get(dim) for dim in declared_shape(value) or ()]
             if any(size is None for size in shape) or value.dtype is None:
                 raise NotComparedError(f"example_targets are required, whose shapes '{value.name}' does not tell")
-            drawn.append(_target(value.dtype, [size for size in shape if size is not None], results[0]))
+            known = [size for size in shape if size is not None]
+            if self._before:
+                fitting.append(Trials(self._step, self._before).resized(number, known))
+            else:
+                fitting.append(_target(value.dtype, known, results[0]))
         raise AssertionError
 
     def _updates(self, got: Results, without: Collection[str]) -> dict[str, Array]:

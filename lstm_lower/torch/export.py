@@ -17,17 +17,14 @@ from torch import Tensor, nn
 
 from lstm_lower.errors import LstmLowerError, UnsupportedOpError, some
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.copies import copy_model
 from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.gradient_preparation import preparing_passes
 from lstm_lower.passes.loops.common_subexpression_elimination import CommonSubexpressionElimination
 from lstm_lower.passes.loops.rerolling import LoopRerolling
 from lstm_lower.passes.targets.formulas import may_be_of_nothing, mean_by_count
-from lstm_lower.passes.targets.legalize import RowsPass, legalizing_passes
+from lstm_lower.passes.targets.legalize import RowsPass
 from lstm_lower.passes.targets.target import Lack
 from lstm_lower.passes.widening import WideningPass
-from lstm_lower.runtime.kernels import lacking, only_processor
-from lstm_lower.runtime.session import Session
 from lstm_lower.torch.aten.recurrent import unchecked_packs
 from lstm_lower.torch.aten.sizes import OpenSizeError
 from lstm_lower.torch.aten.translate import translate
@@ -42,10 +39,9 @@ from lstm_lower.torch.interface import Operands, Step, attributes_kept
 from lstm_lower.torch.lengths import Lengths
 from lstm_lower.torch.modules import all_classes_scored, cumulative_averages, masks_unread, unchecked_distributions
 from lstm_lower.torch.open_lengths import Length, Place, UnlikeError, extrapolated
-from lstm_lower.torch.own_gradients import own_gradients_traced, results_alone, tied
-from lstm_lower.torch.pytorch_errors import cause, first_line, raised, way_around
+from lstm_lower.torch.own_gradients import own_gradients_traced, tied
+from lstm_lower.torch.pytorch_errors import cause, raised, way_around
 from lstm_lower.torch.size_arithmetic import logarithms_allowed, open_arithmetic, open_numbers
-from lstm_lower.torch.size_comparison import Comparison
 from lstm_lower.torch.steps import TracedSteps
 from lstm_lower.torch.trials import Trials
 from lstm_lower.torch.wrappers import eagerly
@@ -147,7 +143,7 @@ def export(
 
 
 def settled(traced: Traced, tracing: Callable[..., Traced]) -> tuple[Traced, Exported]:
-    """The model of a trace that computes what the module does at other sizes, too, and its trace.
+    """The model of a trace, with as many open axes as can be, and its trace.
 
     Args:
         traced: the trace to begin with.
@@ -155,7 +151,7 @@ def settled(traced: Traced, tracing: Callable[..., Traced]) -> tuple[Traced, Exp
 
     Raises:
         InvalidInputError: axes that are to be open cannot be.
-        UnsupportedOpError: PyTorch cannot write it, or writes what the module does not compute.
+        UnsupportedOpError: PyTorch cannot trace it, or an operator has no translation.
     """
     while True:
         try:
@@ -168,40 +164,40 @@ def settled(traced: Traced, tracing: Callable[..., Traced]) -> tuple[Traced, Exp
             traced = tracing(closed=joined(traced.closed, found), steps=traced.steps)
             continue
         except UnlikeError as error:
-            traced = _of_steps(traced, tracing, f"{error}")
+            traced = tracing(**steps_closed(traced, f"{error}", error.lengths))
             continue
-        model = results_alone(exported.model)
-        with _quiet():
-            runnable = copy_model(model)
-            for step in legalizing_passes():
-                step(runnable)
-            comparison = Comparison(traced.step, traced.program, traced.names, traced.tensors, runnable, traced.lengths)
-            try:
-                _check_kernels(traced, comparison.refused, model)
-                found = comparison.differing_axes()
-            except UnsupportedOpError as error:
-                if not traced.lengths:
-                    raise
-                traced = _of_steps(traced, tracing, f"as one of any length it is refused: {error}")
-                continue
-        if not found:
-            return traced, exported
-        if wrong := [found[name][axis] for name, axis in _places(traced.lengths) if axis in found.get(name, ())]:
-            traced = _of_steps(traced, tracing, f"for other lengths it has {wrong[0]}")
-            continue
-        check_open(traced.wanted, found)
-        traced = tracing(closed=joined(traced.closed, found), steps=traced.steps)
+        return traced, exported
+
+
+def closed_further(traced: Traced, differing: Axes) -> dict[str, Axes]:
+    """Arguments of `trace` for one whose axes are closed in which a step is another one than its module.
+
+    Args:
+        traced: a trace.
+        differing: input -> axis -> how they differ.
+
+    Raises:
+        InvalidInputError: such an axis is to be open.
+    """
+    wrong = [
+        length for length in traced.lengths if any(axis in differing.get(name, ()) for name, axis in length.places)
+    ]
+    if wrong:
+        name, axis = next(place for place in _places(wrong) if place[1] in differing.get(place[0], ()))
+        return steps_closed(traced, f"for other lengths it has {differing[name][axis]}", wrong)
+    check_open(traced.wanted, differing)
+    return {"closed": joined(traced.closed, differing), "steps": traced.steps}
+
+
+def steps_closed(traced: Traced, why: str, lengths: Iterable[Length] | None = None) -> dict[str, Axes]:
+    """Arguments of `trace` for one whose loops, some or all, have as many steps as the example has."""
+    fixed = _steps_fixed(traced.lengths if lengths is None else lengths, traced.names, traced.tensors, why)
+    return {"closed": joined(traced.closed, fixed), "steps": joined(traced.steps, fixed)}
 
 
 def _places(lengths: Iterable[Length]) -> list[Place]:
     """Inputs and axes that have one of some lengths."""
     return [place for length in lengths for place in length.places]
-
-
-def _of_steps(traced: Traced, tracing: Callable[..., Traced], why: str) -> Traced:
-    """A trace whose loops have as many steps as the example has."""
-    fixed = _steps_fixed(traced.lengths, traced.names, traced.tensors, why)
-    return tracing(closed=joined(traced.closed, fixed), steps=joined(traced.steps, fixed))
 
 
 def _steps_fixed(lengths: Iterable[Length], names: Sequence[str], tensors: Sequence[Tensor], why: str) -> Axes:
@@ -213,27 +209,6 @@ def _steps_fixed(lengths: Iterable[Length], names: Sequence[str], tensors: Seque
             said = f"a loop in Python goes over {sizes[name][axis]} steps ({length.line}); {why}"
             fixed.setdefault(name, {})[axis] = said
     return fixed
-
-
-def _check_kernels(traced: Traced, refused: Exception | None, model: ir.Model) -> None:
-    """Refuses what onnxruntime takes neither as it is nor lowered; kernels may be those of other devices."""
-    node = None if refused is None else lacking(refused, model)
-    if refused is None or (node is not None and not only_processor()):
-        return
-    try:
-        Session(copy_model(model), providers=["cpu"])
-    except LstmLowerError as error:
-        name = type(traced.step.module).__name__
-        if node is None:
-            raise UnsupportedOpError(
-                f"{name} requires operations whose formulas onnxruntime accepts, got: "
-                f"{first_line(refused)}; write them with other PyTorch operations"
-            ) from error
-        raise UnsupportedOpError(
-            f"{name} requires operations that onnxruntime computes on the processor, got {node}, for which it has no "
-            "kernel; use module.float() and examples in float32 (trainer.to_torch copies weights back into a module of "
-            "any dtype)"
-        ) from error
 
 
 def joined(first: Axes, second: Axes) -> Axes:

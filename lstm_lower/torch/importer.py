@@ -34,9 +34,9 @@ from lstm_lower.records import state as training_state
 from lstm_lower.records.origin import Origin
 from lstm_lower.records.state import Role, StatePair
 from lstm_lower.torch import examples, losses, optimizers, pytorch_errors, states
-from lstm_lower.torch.autograd_comparison import Made, certified
+from lstm_lower.torch.autograd_comparison import Made, OtherSizesError, certified
 from lstm_lower.torch.axes import DynamicShapes
-from lstm_lower.torch.export import Exported, Traced, settled, trace
+from lstm_lower.torch.export import Exported, Traced, closed_further, settled, steps_closed, trace
 from lstm_lower.torch.interface import Operands, brief, named_tensors, numbers
 from lstm_lower.torch.own_gradients import OwnGradientsTakenPass, results_alone, tied
 from lstm_lower.torch.wrappers import module_of
@@ -142,47 +142,124 @@ def from_torch(
         example_targets=targets if traced is not None else (),
         target_names=names if traced is not None else (),
     )
-    exported, evaluated = _forms(module, tracing, evaluates=what in ("train", "gradients"))
-    if evaluated is not None and (plain := results_alone(evaluated.model)) is not evaluated.model:
-        evaluated = dataclasses.replace(evaluated, model=plain)
     if isinstance(formula, Loss) and targets:
         formula = losses.WithExamples(loss=formula, examples=targets)
-    changed = exported.traced.step.moved_weights
-    if changed and what in ("train", "gradients"):
-        raise UnsupportedOpError(
-            f"{type(module).__name__} requires a forward that leaves its parameters as they are, got "
-            f"{some(changed)} changed in place; make a new tensor of them instead (`w = self.weight / 2`)"
-        )
-    trained = _trained(module, exported.model, optimizer) if what in ("train", "gradients") else set()
-    read = {name for form in (exported, evaluated) if form is not None for name in states.read_in(form.model)}
-    changing = trained | set(exported.states)
-    others: dict[str, str | None] = {}
-    if frozen == "state":
-        others = dict.fromkeys(sorted(states.held_in(module, read) - changing))
-        changing |= set(others)
-    making: list[Pass] = [LayerStatePass(), ObjectivePass(formula, trained.__contains__, what)]
-    if evaluated is exported:
-        making = [EvaluationPass(formula, what, making)]
-    passes: list[Pass] = [
-        ModuleStatePass(module, others),
-        *_preparing_passes(LoopRerolling(changing, tied)),
-        *making,
-        OwnGradientsTakenPass(),
-        ModuleStatePass(module, exported.states if what == "train" else {}),
-        OptimizerPass(module, optimizer, schedule_steps),
-        *legalizing_passes(),
-    ]
-    step = run_passes(_with_states(exported, keep=what == "train"), passes)
-    if check:
-        parameters = parameter_names(module, exported.model)
-        made = Made(step, exported.traced, operands, loss, formula, targets, trained, parameters, what, optimizer)
-        certificate.write(step, certified(made))
+    making = _Making(module, operands, loss, formula, targets, optimizer, what, schedule_steps, frozen, check)
+    while True:
+        try:
+            step, exported = making.step(tracing)
+            break
+        except _OtherwiseError as error:
+            tracing = functools.partial(tracing, **error.options)
     _tell_fixed_steps(module, step, exported)
-    if evaluated is not None and evaluated is not exported:
-        _record_evaluation(step, evaluated, formula, changing)
-    if what in ("train", "gradients"):
-        holdings.write(step, states.held_by(module, step, read))
     return ir.to_proto(step)
+
+
+class _OtherwiseError(Exception):
+    """A module has to be traced otherwise.
+
+    Attributes:
+        options: arguments of `trace`.
+    """
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__(f"{options}")
+        self.options = options
+
+
+@dataclasses.dataclass(frozen=True)
+class _Making:
+    """What a step is made of; see `from_torch`."""
+
+    module: nn.Module
+    operands: Operands
+    loss: Any
+    formula: Loss | str
+    targets: Sequence[Tensor]
+    optimizer: Any
+    what: What
+    schedule_steps: int | None
+    frozen: Frozen
+    check: bool
+
+    @property
+    def _trains(self) -> bool:
+        return self.what in ("train", "gradients")
+
+    def step(self, tracing: Callable[..., Traced]) -> tuple[ir.Model, Exported]:
+        """A step, and the model that it is made of.
+
+        Raises:
+            _OtherwiseError: it has to be made of another trace.
+        """
+        module, optimizer, what = self.module, self.optimizer, self.what
+        exported, evaluated = _forms(module, tracing, evaluates=self._trains)
+        if evaluated is not None and (plain := results_alone(evaluated.model)) is not evaluated.model:
+            evaluated = dataclasses.replace(evaluated, model=plain)
+        if self._trains and (changed := exported.traced.step.moved_weights):
+            raise UnsupportedOpError(
+                f"{type(module).__name__} requires a forward that leaves its parameters as they are, got "
+                f"{some(changed)} changed in place; make a new tensor of them instead (`w = self.weight / 2`)"
+            )
+        trained = _trained(module, exported.model, optimizer) if self._trains else set()
+        read = {name for form in (exported, evaluated) if form is not None for name in states.read_in(form.model)}
+        changing = trained | set(exported.states)
+        others: dict[str, str | None] = {}
+        if self.frozen == "state":
+            others = dict.fromkeys(sorted(states.held_in(module, read) - changing))
+            changing |= set(others)
+        making: list[Pass] = [LayerStatePass(), ObjectivePass(self.formula, trained.__contains__, what)]
+        if evaluated is exported:
+            making = [EvaluationPass(self.formula, what, making)]
+        passes: list[Pass] = [
+            ModuleStatePass(module, others),
+            *_preparing_passes(LoopRerolling(changing, tied)),
+            *making,
+            OwnGradientsTakenPass(),
+            ModuleStatePass(module, exported.states if what == "train" else {}),
+            OptimizerPass(module, optimizer, self.schedule_steps),
+            *legalizing_passes(),
+        ]
+        parameters = parameter_names(module, exported.model)
+        step = run_passes(_with_states(exported, keep=what == "train"), passes)
+        self._certify(self._made(step, exported.traced, trained, parameters, what))
+        if evaluated is not None and evaluated is not exported:
+            self._record_evaluation(step, evaluated, changing)
+        if self._trains:
+            holdings.write(step, states.held_by(module, step, read))
+        return step, exported
+
+    def _made(
+        self, step: ir.Model, traced: Traced, trained: Collection[str], names: Mapping[int, str], what: What
+    ) -> Made:
+        formula, targets, optimizer = self.formula, self.targets, self.optimizer
+        return Made(step, traced, self.operands, self.loss, formula, targets, trained, names, what, optimizer)
+
+    def _certify(self, made: Made) -> None:
+        """Compares a step with PyTorch, and records that."""
+        traced = made.traced
+        if not self.check:
+            return
+        try:
+            certificate.write(made.step, certified(made))
+        except OtherSizesError as error:
+            raise _OtherwiseError(closed_further(traced, error.axes)) from error
+        except UnsupportedOpError as error:
+            if not traced.lengths:
+                raise
+            raise _OtherwiseError(steps_closed(traced, f"as one of any length it is refused: {error}")) from error
+
+    def _record_evaluation(self, step: ir.Model, evaluated: Exported, changing: Collection[str]) -> None:
+        """Records the module in evaluation mode, with the loss, as what evaluates the step."""
+        model = evaluated.model
+        outputs = [str(value.name) for value in model.graph.outputs]
+        passes = [*_preparing_passes(LoopRerolling(changing, tied)), ObjectivePass(self.formula, None, "forward")]
+        # The step trains all the same; whoever evaluates it hears what is missing.
+        with contextlib.suppress(UnsupportedOpError):
+            made = run_passes(model, [*passes, *legalizing_passes()])
+            with evaluation_mode(self.module):
+                self._certify(self._made(made, evaluated.traced, (), {}, "forward"))
+            evaluation.record(step, made, None if self.formula in outputs else outputs)
 
 
 def _repeated(result: Any, targets: Sequence[Tensor]) -> bool:
@@ -245,18 +322,6 @@ def _tell_fixed_steps(module: nn.Module, step: ir.Model, exported: Exported) -> 
             FixedStepsWarning,
             stacklevel=3,
         )
-
-
-def _record_evaluation(step: ir.Model, evaluated: Exported, loss: Loss | str, changing: Collection[str]) -> None:
-    """Records the module in evaluation mode, with the loss, as what evaluates the step."""
-    model = evaluated.model
-    outputs = [str(value.name) for value in model.graph.outputs]
-    try:
-        making = [*_preparing_passes(LoopRerolling(changing, tied)), ObjectivePass(loss, None, "forward")]
-        made = run_passes(model, [*making, *legalizing_passes()])
-    except UnsupportedOpError:
-        return
-    evaluation.record(step, made, None if loss in outputs else outputs)
 
 
 def _loss(loss: Any, *, has_targets: bool) -> tuple[Loss | str, Any]:

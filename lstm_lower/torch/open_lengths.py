@@ -26,10 +26,6 @@ Values = tuple[ir.Value, ...]
 Place = tuple[str, int]
 
 
-class UnlikeError(Exception):
-    """The models differ in more than numbers; the message says where."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Length:
     """A number of steps.
@@ -45,6 +41,16 @@ class Length:
     line: str
 
 
+class UnlikeError(Exception):
+    """The models differ in more than numbers; the message says where.
+
+    Attributes:
+        lengths: of which they do.
+    """
+
+    lengths: Sequence[Length] = ()
+
+
 def extrapolated(models: Sequence[ir.Model], lengths: Sequence[Length]) -> ir.Model:
     """The first model with open lengths; it is changed in place.
 
@@ -55,7 +61,12 @@ def extrapolated(models: Sequence[ir.Model], lengths: Sequence[Length]) -> ir.Mo
     Raises:
         UnlikeError: they differ in more than numbers.
     """
-    return _Extrapolation(models, lengths).run()
+    try:
+        return _Extrapolation(models, lengths).run()
+    except UnlikeError as error:
+        pairs = [(length, [models[0], model]) for length, model in zip(lengths, models[1:], strict=True)]
+        error.lengths = [length for length, pair in pairs if not _Extrapolation(pair, [length]).are_alike()] or lengths
+        raise
 
 
 class _Extrapolation:
@@ -73,13 +84,24 @@ class _Extrapolation:
         self.shapes: dict[ir.Value, list[Any]] = {}
         self._alike: set[Values] = set()
 
-    def run(self) -> ir.Model:
-        """Writes the formulas."""
+    def are_alike(self) -> bool:
+        """Whether they differ in numbers alone."""
+        try:
+            self._compare_all()
+        except UnlikeError:
+            return False
+        return True
+
+    def _compare_all(self) -> None:
         outputs = [tuple(model.graph.outputs) for model in self.models]
         if len({len(each) for each in outputs}) > 1:
             raise UnlikeError("of one more there are more results")
         for values in zip(*outputs, strict=True):
             self._compare(values)
+
+    def run(self) -> ir.Model:
+        """Writes the formulas."""
+        self._compare_all()
         graph = self.models[0].graph
         inputs = {str(value.name): value for value in graph.inputs}
         b = Builder(Workspace.of(self.models[0]), graph, before=next(iter(graph)), scope="steps")

@@ -212,6 +212,7 @@ def certificate(
     sizes: Mapping[str, Sequence[int]],
     comparison: Comparison,
     not_compared: Mapping[str, str] | None = None,
+    also: Sequence[Mapping[str, Sequence[int]]] = (),
 ) -> Certificate:
     """The record of a comparison.
 
@@ -220,9 +221,11 @@ def certificate(
         sizes: input -> shape in the example.
         comparison: the comparison.
         not_compared: what was left out -> why.
+        also: other shapes at which nothing differs.
     """
-    shapes = {name: [int(size) for size in shape] for name, shape in sizes.items()}
-    return Certificate(framework, shapes, comparison.errors, {**(not_compared or {}), **comparison.undecided})
+    shapes, *others = [{name: [int(size) for size in shape] for name, shape in each.items()} for each in (sizes, *also)]
+    left_out = {**(not_compared or {}), **comparison.undecided}
+    return Certificate(framework, shapes, comparison.errors, left_out, others)
 
 
 def _pair(actual: Array | None, expected: Array | None, before: Array | None, scale: float) -> _Pair | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,11 +17,14 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 
+import lstm_lower as ll
+
 torch = pytest.importorskip("torch")
 
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError  # noqa: E402
 from lstm_lower.torch.aten.registry import TRANSLATIONS  # noqa: E402
 from lstm_lower.torch.export import Exported, export  # noqa: E402
+from lstm_lower.torch.importer import FIXED_AXES, FixedStepsWarning  # noqa: E402
 from lstm_lower.torch.interface import named_tensors  # noqa: E402
 from tests.support.torch_zoo import CASES, Case  # noqa: E402
 
@@ -115,6 +120,25 @@ class Deciding(torch.nn.Module):
         return x * 2 if x.size(1) > 4 else x
 
 
+def fixed_axes(step: Any) -> Any:
+    return json.loads(next(entry.value for entry in step.metadata_props if entry.key == FIXED_AXES))
+
+
+def fixed_in_step(module: Any, inputs: Any, dynamic_shapes: Any = "auto") -> Any:
+    """The axes that a step has fixed which was compared with its module."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FixedStepsWarning)
+        step = ll.from_torch(
+            module,
+            inputs,
+            lambda y: y.float().square().mean(),
+            example_targets=(),
+            dynamic_shapes=dynamic_shapes,
+            what="forward",
+        )
+    return fixed_axes(step)
+
+
 @pytest.mark.slow
 def test_axes_that_code_decides_by_are_fixed() -> None:
     exported = export(Deciding(), torch.zeros(2, 4, 3))
@@ -124,8 +148,8 @@ def test_axes_that_code_decides_by_are_fixed() -> None:
     with pytest.raises(InvalidInputError, match="axes that forward leaves open, got 'x', axis 1"):
         export(Deciding(), torch.zeros(2, 4, 3), {"x": [0, 1]})
     # The four sizes for which the code decides otherwise are tried.
-    exported = export(Deciding(), torch.zeros(2, 5, 3))
-    assert "a written model with an error of 1.0e+00 in 'output' for 'x' of shape [2, 4, 3]" in exported.fixed["x"][1]
+    fixed = fixed_in_step(Deciding(), torch.zeros(2, 5, 3))
+    assert fixed["x"]["1"] == "a step with another loss of 'loss' (a difference of 3.0e+00) for 'x' of shape [2, 4, 3]"
 
 
 class Reader(torch.nn.Module):
@@ -177,20 +201,19 @@ class Gated(torch.nn.Module):
 @pytest.mark.slow
 def test_what_is_behind_a_zero_is_compared() -> None:
     module = Gated()
-    exported = export(module, torch.randn(2, 6, 3))
-    assert "decides by it" in exported.fixed["x"][1] or "with an error of" in exported.fixed["x"][1]
+    fixed = fixed_in_step(module, torch.randn(2, 6, 3))
+    assert "decides by it" in fixed["x"]["1"] or "a step with another loss" in fixed["x"]["1"]
     assert not module.gate.any()
-    assert not exported.model.graph.initializers["gate"].const_value.numpy().any()
 
 
 @pytest.mark.slow
 def test_what_the_trace_does_not_say_shows_where_model_and_module_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lstm_lower.torch.export.decided_axes", lambda *_: {})
-    exported = export(Deciding(), torch.zeros(2, 3, 3))
-    assert list(exported.fixed["x"]) == [1]
-    assert "a written model with an error of 5.0e-01 in 'output'" in exported.fixed["x"][1]
-    with pytest.raises(InvalidInputError, match="'x', axis 1: a written model with an error"):
-        export(Deciding(), torch.zeros(2, 3, 3), {"x": [0, 1]})
+    fixed = fixed_in_step(Deciding(), torch.zeros(2, 3, 3))
+    assert list(fixed["x"]) == ["1"]
+    assert "a step with another loss of 'loss'" in fixed["x"]["1"]
+    with pytest.raises(InvalidInputError, match="'x', axis 1: a step with another loss"):
+        fixed_in_step(Deciding(), torch.zeros(2, 3, 3), {"x": [0, 1]})
 
 
 class One(torch.nn.Module):
@@ -207,11 +230,11 @@ class One(torch.nn.Module):
 @pytest.mark.slow
 @pytest.mark.parametrize("matters", [True, False])
 def test_one_run_tells_whether_a_size_of_1_matters(*, matters: bool) -> None:
-    exported = export(One(matters=matters), torch.randn(2, 5, 3), {"x": [0]} if matters else {"x": [0, 1]})
-    assert set(exported.fixed["x"]) == ({1, 2} if matters else {2})
+    fixed = fixed_in_step(One(matters=matters), torch.randn(2, 5, 3), {"x": [0]} if matters else {"x": [0, 1]})
+    assert set(fixed["x"]) == ({"1", "2"} if matters else {"2"})
     if matters:
         with pytest.raises(InvalidInputError, match=r"'x', axis 1: .* for 'x' of shape \[2, 1, 3\]"):
-            export(One(matters=True), torch.randn(2, 5, 3), {"x": [0, 1]})
+            fixed_in_step(One(matters=True), torch.randn(2, 5, 3), {"x": [0, 1]})
 
 
 class Sizes(torch.nn.Module):
@@ -249,27 +272,15 @@ def test_random_numbers_and_lengths_fix_no_axis() -> None:
     assert not module.seen
 
 
-class Narrow(torch.nn.Module):
-    """Of a dtype that numpy has no numbers of."""
-
+class Doubling(torch.nn.Module):
     def forward(self, x: Any) -> Any:
-        return (x.float() * (2 if x.size(1) > 1 else 1)).to(torch.float8_e5m2)
-
-
-class Unready(torch.nn.Module):
-    """Runs while it is traced alone."""
-
-    def forward(self, x: Any) -> Any:
-        if not torch.compiler.is_exporting():
-            raise RuntimeError
         return x * (2 if x.size(1) > 1 else 1)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("module", "dtype"), [(Narrow(), torch.float16), (Unready(), torch.float32)])
-def test_what_cannot_be_compared_fixes_what_is_decided(module: Any, dtype: Any) -> None:
-    exported = export(module, torch.ones(2, 5, dtype=dtype))
-    assert exported.fixed == {"x": {1: "forward decides by it, and cannot be compared here"}}
+def test_what_cannot_be_compared_fixes_what_is_decided() -> None:
+    step = ll.from_torch(Doubling(), torch.ones(4, 2, 5), "ctc", what="forward")
+    assert fixed_axes(step)["x"]["1"] == "forward decides by it, and cannot be compared here"
 
 
 def sines_for_tangents(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,8 +291,8 @@ def sines_for_tangents(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_model_unlike_its_module_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     sines_for_tangents(monkeypatch)
-    with pytest.raises(UnsupportedOpError, match="what forward does, got a written model with an error"):
-        export(torch.nn.Tanh(), torch.randn(2, 5))
+    with pytest.raises(UnsupportedOpError, match="got another loss of 'loss'"):
+        fixed_in_step(torch.nn.Tanh(), torch.randn(2, 5))
 
 
 NEARLY_ZERO: dict[str, Callable[[Any], Any]] = {
@@ -310,8 +321,8 @@ def test_what_is_nearly_zero_beside_its_terms_is_compared_by_these(
 
     if faulty:
         sines_for_tangents(monkeypatch)
-    with pytest.raises(UnsupportedOpError, match="what forward does, got") if faulty else contextlib.nullcontext():
-        assert list(export(Module(), example, None).fixed["x"]) == [0, 1]
+    with pytest.raises(UnsupportedOpError, match="got another loss of 'loss'") if faulty else contextlib.nullcontext():
+        assert list(fixed_in_step(Module(), example, None)["x"]) == ["0", "1"]
 
 
 def test_no_axis_is_open_that_is_not_asked_for() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -18,9 +19,10 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from lstm_lower.torch import export, given_draws, size_comparison  # noqa: E402
+from lstm_lower.torch import export, given_draws  # noqa: E402
 from lstm_lower.torch.aten import attention  # noqa: E402
 from lstm_lower.torch.aten.tracing import TRACED  # noqa: E402
+from lstm_lower.torch.importer import FIXED_AXES  # noqa: E402
 
 ROWS = 4000
 
@@ -222,13 +224,15 @@ def _loss(results: Any) -> Any:
     return sum((torch.tanh(result) * torch.arange(1.0, 5.0)).square().mean() for result in results)
 
 
+def _sum(result: Any) -> Any:
+    return (result * torch.arange(1.0, 1 + result.numel()).reshape(result.shape)).sum()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("names", PARTS, ids=", ".join)
-def test_the_same_draws_give_the_same_results_and_gradients(names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_draws_give_the_same_results_and_gradients(names: list[str]) -> None:
     torch.manual_seed(0)
-    monkeypatch.setattr(size_comparison, "PLANS", (given_draws.BY_PLACE,))
     module, x = Layers(lambda m, x: [GIVEN[name](m, x) for name in names]), torch.rand(3, 5, 4) + 0.1
-    # Which compares results at three sizes.
     written = export.export(module, x, loss=_loss).model
     made = given_draws.given(written)
     assert made is not None
@@ -262,8 +266,9 @@ def test_the_same_draws_give_the_same_results_and_gradients(names: list[str], mo
 )
 def test_draws_without_counterparts_are_no_difference(function: Any) -> None:
     torch.manual_seed(0)
-    fixed = export.export(Layers(function), torch.rand(3, 5, 4)).fixed
-    assert fixed["x"].keys() == {2}
+    step = ll.from_torch(Layers(function), torch.rand(3, 5, 4), _sum, example_targets=(), what="forward")
+    fixed = json.loads(next(entry.value for entry in step.metadata_props if entry.key == FIXED_AXES))
+    assert fixed["x"].keys() == {"2"}
 
 
 def _inverted(input: Any, p: Any = 0.5) -> Any:  # noqa: A002
@@ -300,10 +305,8 @@ def test_faults_of_drawing_are_found(function: Any, replaced: Any, fault: Any, m
         monkeypatch.setattr(attention, "dropped", lambda x, _: x)
     else:
         monkeypatch.setitem(TRACED, replaced, fault)
-    with pytest.raises(
-        UnsupportedOpError, match=r"with an error of .*, where both draw the same random numbers; export"
-    ):
-        export.export(Layers(function), torch.rand(3, 5, 4))
+    with pytest.raises(UnsupportedOpError, match="got another loss of 'loss'"):
+        ll.from_torch(Layers(function), torch.rand(3, 5, 4), _sum, example_targets=(), what="forward")
 
 
 @pytest.mark.slow
