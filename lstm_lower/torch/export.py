@@ -36,7 +36,7 @@ from lstm_lower.torch.derivatives import derivatives_written, with_inner_gradien
 from lstm_lower.torch.hooks import refuse_others
 from lstm_lower.torch.interception import Interception
 from lstm_lower.torch.interface import Operands, Step, attributes_kept
-from lstm_lower.torch.lengths import Lengths
+from lstm_lower.torch.lengths import MORE_STEPS, STEPS, Lengths
 from lstm_lower.torch.modules import all_classes_scored, cumulative_averages, masks_unread, unchecked_distributions
 from lstm_lower.torch.open_lengths import Length, Place, UnlikeError, extrapolated
 from lstm_lower.torch.own_gradients import own_gradients_traced, tied
@@ -164,6 +164,9 @@ def settled(traced: Traced, tracing: Callable[..., Traced]) -> tuple[Traced, Exp
             traced = tracing(closed=joined(traced.closed, found), steps=traced.steps)
             continue
         except UnlikeError as error:
+            if traced.lengths[0].steps < MORE_STEPS:
+                traced = tracing(closed=traced.closed, steps=traced.steps, few=MORE_STEPS)
+                continue
             traced = tracing(**steps_closed(traced, f"{error}", error.lengths))
             continue
         return traced, exported
@@ -226,6 +229,7 @@ def trace(
     target_names: Sequence[str] = (),
     closed: Axes | None = None,
     steps: Axes | None = None,
+    few: int = STEPS,
 ) -> Traced:
     """Traces a module in the mode that it is in, training or evaluation.
 
@@ -239,6 +243,7 @@ def trace(
         target_names: their names.
         closed: input -> axis that is to have the example's size -> why.
         steps: those of them over which loops in Python go.
+        few: how many steps of other loops are traced.
 
     Raises:
         InvalidInputError: the example inputs do not fit.
@@ -254,7 +259,7 @@ def trace(
     closed, steps = closed or {}, steps or {}
     if wanted == "auto":
         closed = joined(of_pictures(module, names, tensors), closed)
-    lengths = Lengths(step, names, tensors, wanted, closed)
+    lengths = Lengths(step, names, tensors, wanted, closed, few)
     # Each of a loop's lengths has a trace of its own.
     apart = _steps_fixed(lengths.found, names, tensors, "")
     program, reasons, read = _traced(step, names, lengths.tensors(), wanted, joined(closed, apart))

@@ -24,8 +24,9 @@ from lstm_lower.torch.open_lengths import Length, Place
 from lstm_lower.torch.pytorch_errors import is_users
 from lstm_lower.torch.trials import Trials, undone
 
-# Steps that are traced: four that are rolled up (`LoopRerolling`), and others at either end.
-STEPS = 6
+# Steps that are traced: four that are rolled up (`LoopRerolling`), and others at either end; and where a loop of so few
+# is another one than that of one more, so that more of them are first and last ones.
+STEPS, MORE_STEPS = 6, 8
 
 # Which axes have one length.
 _ALONE, _SAME_AXIS, _SAME_SIZE = range(3)
@@ -76,7 +77,13 @@ class Lengths:
     """
 
     def __init__(
-        self, step: Step, names: Sequence[str], tensors: Sequence[Tensor], wanted: Requested, closed: Axes
+        self,
+        step: Step,
+        names: Sequence[str],
+        tensors: Sequence[Tensor],
+        wanted: Requested,
+        closed: Axes,
+        traced: int = STEPS,
     ) -> None:
         """Runs a module at some sizes.
 
@@ -86,6 +93,7 @@ class Lengths:
             tensors: the example.
             wanted: axes that are to be open.
             closed: input -> axes that are to have the example's size.
+            traced: how many steps to trace.
         """
         self._step, self._names, self._tensors = step, names, tensors
         self._trials = Trials(step, tensors)
@@ -109,7 +117,7 @@ class Lengths:
                 line = _line_of_more(example, calls)
                 if line is not None and (wanted == "auto" or any(axis in wanted.get(name, ()) for name, axis in group)):
                     taken.update(group)
-                    self.found.append(Length(group, STEPS, line))
+                    self.found.append(Length(group, traced, line))
         if self.found and any(self._run(self.tensors(each)) is None for each in (None, *self.found)):
             self.found = []
 

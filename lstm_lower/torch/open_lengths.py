@@ -8,9 +8,7 @@ as a formula; of anything else a model for other lengths is not known.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +18,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, Workspace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.values import Array
+from lstm_lower.torch.aten.registry import STACK, line
 
 # Corresponding values of the models, the shortest first.
 Values = tuple[ir.Value, ...]
@@ -241,11 +240,8 @@ class _Extrapolation:
     def _said(self, nodes: Sequence[ir.Node]) -> str:
         """Where the module's code makes one of some nodes."""
         for node in nodes:
-            frames = re.findall(
-                r'File "([^"]+)", line (\d+)', node.metadata_props.get("pkg.torch.onnx.stack_trace", "")
-            )
-            if frames:
-                return f"they differ at {Path(frames[-1][0]).name}:{frames[-1][1]}"
+            if where := line(node.meta.get(STACK, "")):
+                return f"they differ at {where}"
         return "they differ"
 
 
@@ -287,6 +283,8 @@ class _Formulas:
     def of(self, arrays: Sequence[Array], dtype: ir.DataType) -> Expr:
         """The formula for what an operand is in each model."""
         form = _form(arrays)
+        if isinstance(form, _Powers):
+            return self._powers(form).cast(dtype)
         assert form is not None
         x = self._whole(form) if form.apart is None else self._row(form)
         x = x.cast(dtype)
@@ -313,11 +311,17 @@ class _Formulas:
                 result = term if isinstance(result, int) and result == 0 else term + result
         return result
 
+    def _powers(self, form: _Powers) -> Expr:
+        numbers = self._up_to(self._linear(form.count, form.counts)).cast(ir.DataType.DOUBLE)
+        return self.b.constant(form.ratio, ir.DataType.DOUBLE) ** numbers * form.first
+
+    def _up_to(self, count: int | Expr) -> Expr:
+        return self.b.op(std.Range, self.b.constant(0), _as_expr(self.b, count), self.b.constant(1))
+
     def _row(self, form: _Form) -> Expr:
         """Numbers at equal distances along an axis, of which there are as many as the formula says."""
         assert form.apart is not None
-        count = self._linear(form.count, form.counts)
-        numbers = self.b.op(std.Range, self.b.constant(0), _as_expr(self.b, count), self.b.constant(1))
+        numbers = self._up_to(self._linear(form.count, form.counts))
         starts = [
             self._linear(first, slopes)
             for first, *slopes in zip(form.first.reshape(-1), *(s.reshape(-1) for s in form.slopes), strict=True)
@@ -358,7 +362,24 @@ class _Form:
     counts: Sequence[int] = ()
 
 
-def _form(arrays: Sequence[Array]) -> _Form | None:
+@dataclasses.dataclass(frozen=True)
+class _Powers:
+    """A row of numbers of which each is a multiple of the one before, `first * ratio ** step`.
+
+    Attributes:
+        first: the first number.
+        ratio: of each to the one before.
+        count: how many there are in the first model.
+        counts: how many more with each length.
+    """
+
+    first: float
+    ratio: float
+    count: int
+    counts: Sequence[int]
+
+
+def _form(arrays: Sequence[Array]) -> _Form | _Powers | None:
     """The formula of what a constant is in each model, if there is one."""
     for inverse in (False, True):
         whole = _whole_numbers(arrays, inverse=inverse)
@@ -367,7 +388,24 @@ def _form(arrays: Sequence[Array]) -> _Form | None:
         form = _same_shape(whole) if all(x.shape == whole[0].shape for x in whole) else _rows(whole)
         if form is not None:
             return dataclasses.replace(form, inverse=inverse)
-    return None
+    return _powers(arrays)
+
+
+# Digits of a decay or the like, which is a decimal fraction as a rule, that rounding leaves of it.
+_DIGITS = 6
+
+
+def _powers(arrays: Sequence[Array]) -> _Powers | None:
+    """Powers of one number, more of them in some models."""
+    first = arrays[0]
+    if first.dtype.kind != "f" or any(x.ndim != 1 or len(x) < 3 for x in arrays) or not first[0]:
+        return None
+    ratio = float(f"{float(first[1]) / float(first[0]):.{_DIGITS}g}")
+    for x in arrays:
+        expected = float(first[0]) * ratio ** np.arange(len(x))
+        if not np.allclose(x, expected, rtol=2 * float(np.finfo(x.dtype).eps), atol=0):
+            return None
+    return _Powers(float(first[0]), ratio, len(first), [len(x) - len(first) for x in arrays[1:]])
 
 
 def _whole_numbers(arrays: Sequence[Array], *, inverse: bool) -> list[Array] | None:

@@ -22,11 +22,9 @@ EXAMPLE, OTHERS = (2, 5), ((3, 9), (1, 4), (4, 16))
 # alike.
 FIXED = {
     "Clockwork",
-    "ContinuousTime",
     "DenseHistory",
     "DifferentiableNeuralComputer",
     "GeneralizedAdvantages",
-    "NeuralTuringMachine",
 }
 
 

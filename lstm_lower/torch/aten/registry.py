@@ -42,6 +42,8 @@ F = TypeVar("F", bound=Formula)
 Size = int | Expr
 
 TRANSLATIONS: dict[Any, Formula] = {}
+# What a node is known by that holds the lines of the call which it comes from, as PyTorch notes them.
+STACK = "stack"
 # Of complex numbers, where that is another formula than of real ones.
 _OF_COMPLEX: dict[Any, Formula] = {}
 
@@ -218,8 +220,14 @@ class Call:
 def called(node: torch.fx.Node) -> str:
     """The operator of a call, and the line that calls it, as far as the trace tells."""
     name = str(getattr(node.target, "_opname", node.target)).strip("_")
-    frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
-    return f"{name}, which {Path(frames[-1][0]).name}:{frames[-1][1]} calls," if frames else f"{name} '{node.name}'"
+    where = line(node.meta.get("stack_trace") or "")
+    return f"{name}, which {where} calls," if where else f"{name} '{node.name}'"
+
+
+def line(stack: str) -> str | None:
+    """The innermost line of a stack that PyTorch has noted, as `file.py:12`."""
+    frames = re.findall(r'File "([^"]+)", line (\d+)', stack)
+    return f"{Path(frames[-1][0]).name}:{frames[-1][1]}" if frames else None
 
 
 def _of_number(x: Any) -> torch.dtype:

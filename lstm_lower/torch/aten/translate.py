@@ -44,7 +44,7 @@ from lstm_lower.torch.aten import (  # noqa: F401
 from lstm_lower.torch.aten.changes import TensorNames, in_place, needed
 from lstm_lower.torch.aten.control_flow import CHECKS
 from lstm_lower.torch.aten.decompositions import simple
-from lstm_lower.torch.aten.registry import Call, Formula, called, translation
+from lstm_lower.torch.aten.registry import STACK, Call, Formula, called, translation
 from lstm_lower.torch.aten.sizes import OpenSizeError, Sizes
 from lstm_lower.torch.aten.sizes import formula as size_formula
 
@@ -206,6 +206,7 @@ class Translation:
         result = self._typed(call, self._of_formula(formula, call, args, kwargs))
         for emitted in b.emitted[first:]:
             record(emitted, _modules_around(node))
+            emitted.meta[STACK] = node.meta.get("stack_trace") or ""
         self.sizes.bind_results(node, result)
         if in_place(node.target):
             call.change(0, result)
