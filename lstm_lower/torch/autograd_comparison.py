@@ -382,7 +382,7 @@ class _Beside:
         """Results from weights and inputs that differ in their last places; what is whole stays so."""
         found: list[Results] = []
         generator = torch.Generator().manual_seed(0)
-        own = [x for x in self._made.module.parameters() if x.is_floating_point()]
+        own: list[Tensor] = [x for x in self._made.module.parameters() if x.is_floating_point()]
         self._inputs = [x.clone() for x in self._inputs]
         own += [x for x in self._inputs if x.is_floating_point() and bool((x != x.round()).any())]
         kept = [x.detach().clone() for x in own]

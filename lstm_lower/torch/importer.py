@@ -39,6 +39,7 @@ from lstm_lower.torch.axes import DynamicShapes
 from lstm_lower.torch.export import Exported, Traced, closed_further, settled, steps_closed, trace
 from lstm_lower.torch.interface import Operands, brief, named_tensors, numbers
 from lstm_lower.torch.own_gradients import OwnGradientsTakenPass, results_alone, tied
+from lstm_lower.torch.size_comparison import OpenSizes
 from lstm_lower.torch.wrappers import module_of
 
 
@@ -88,9 +89,10 @@ def from_torch(
             none.
         frozen: what weights are that no step changes: `constant`, or `state` that `trainer.load_state_dict` replaces,
             such as a discriminator's, a teacher's or those of a target network.
-        check: whether to run the step once beside PyTorch, at the example, and to refuse it if its loss, outputs,
-            gradients or updates differ. What was compared is in the metadata (`lstm_lower.certificate`) and in
-            `print(trainer)`.
+        check: whether to run the step beside PyTorch, at the example, and to refuse it if its loss, outputs, gradients
+            or updates differ; and at other sizes, and to fix axes in which they do. What was compared is in the
+            metadata (`lstm_lower.certificate`) and in `print(trainer)`. Without it axes by whose size forward decides
+            have the example's.
 
     Returns:
         A model to be handed to `ll.Trainer` or `ll.lower`. Inputs are named after `forward`'s parameters, targets
@@ -239,6 +241,9 @@ class _Making:
         """Compares a step with PyTorch, and records that."""
         traced = made.traced
         if not self.check:
+            decided = OpenSizes(traced).decided("forward decides by it, and check=False compares nothing")
+            if decided and traced.wanted == "auto":
+                raise _OtherwiseError(closed_further(traced, decided))
             return
         try:
             certificate.write(made.step, certified(made))

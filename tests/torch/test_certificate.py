@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +22,7 @@ from torch import nn  # noqa: E402
 from torch.autograd import Function  # noqa: E402
 
 from lstm_lower.torch import optimizers  # noqa: E402
+from lstm_lower.torch.importer import FIXED_AXES  # noqa: E402
 
 
 class Spike(Function):
@@ -72,6 +74,25 @@ def test_loss_outputs_gradients_and_updates_are_compared() -> None:
     assert "certificate: 1 loss, 1 output, 4 gradients, 4 updates compared with PyTorch" in repr(ll.Trainer(step))
     unchecked = ll.from_torch(net, x, "mse", check=False)
     assert all(entry.key != certificate.METADATA_KEY for entry in unchecked.metadata_props)
+
+
+def test_what_is_open_is_compared_at_other_sizes() -> None:
+    step = ll.from_torch(Net(), torch.randn(5, 4), "mse", what="gradients")
+    assert compared(step).also == [{"x": [6, 4], "target": [6, 2]}, {"x": [15, 4], "target": [15, 2]}]
+    assert "at x [5, 4], target [5, 2], and at x [6, 4], target [6, 2], and at" in compared(step).described()
+
+
+def test_an_axis_is_fixed_for_which_a_gradient_alone_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_five(op: Any, b: Any, dys: Any) -> Any:
+        y = b.op(std.Tanh, b.operand(op))
+        return [dys[0] * (1 - y * y) * (y.sizes().take(0).cast(y.dtype) / 5)]
+
+    for rules in (differentiates._rules, differentiates._found):
+        monkeypatch.setitem(rules, std.Tanh, of_five)
+    step = ll.from_torch(Net(), torch.randn(5, 4), "mse", what="gradients")
+    fixed = next(entry.value for entry in step.metadata_props if entry.key == FIXED_AXES)
+    assert "a step with another gradient of 'a.weight'" in json.loads(fixed)["x"]["0"]
+    assert not compared(step).also
 
 
 _LIBRARIES = []

@@ -76,6 +76,33 @@ def test_a_length_that_stays_fixed_is_told(name: str) -> None:
     compare(module, step, CASES[name][1](4, EXAMPLE[1]))
 
 
+class TwoLengths(torch.nn.Module):
+    """Steps of one sequence are alike, those of another read all before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = torch.nn.Linear(3, 3)
+
+    def forward(self, x: Any, y: Any) -> Any:
+        h = x.new_zeros(x.size(0), 3)
+        for t in range(x.size(1)):
+            h = torch.tanh(self.own(h) + x[:, t])
+        past = [h]
+        for t in range(y.size(1)):
+            past.append(torch.tanh(torch.stack(past).mean(0) + y[:, t]))
+        return past[-1]
+
+
+@pytest.mark.slow
+def test_of_two_lengths_one_is_fixed_alone() -> None:
+    torch.manual_seed(0)
+    module, inputs = TwoLengths(), (torch.randn(2, 5, 3), torch.randn(2, 4, 3))
+    with pytest.warns(FixedStepsWarning, match="axis 1 of 'y'") as told:
+        step = ll.from_torch(module, inputs, loss_of, example_targets=(), what="gradients")
+    assert "of 'x'" not in str(told[0].message)
+    compare(module, step, (torch.randn(3, 9, 3), torch.randn(3, 4, 3)))
+
+
 def test_most_are_open() -> None:
     assert len(CASES) >= 40
     assert len(FIXED) <= len(CASES) / 6
