@@ -17,6 +17,7 @@ from benchmarks.providers import providers
 from benchmarks.race_command import race, step_race
 from benchmarks.tables import tables
 from benchmarks.trainer import trainer
+from benchmarks.web import web
 
 app = typer.Typer(
     name="python -m benchmarks",
@@ -46,6 +47,7 @@ app.command()(trainer)
 app.command()(pages)
 app.command()(providers)
 app.command()(tables)
+app.command()(web)
 
 if __name__ == "__main__":
     app()

@@ -45,6 +45,7 @@ COMMANDS = {
     "trainer": "trainer",
     "device": "device --shape 50,32,128,128 --shape 100,32,256,256 --shape 100,64,512,512",
     "providers": "providers",
+    "web": "web",
 }
 # What took part; the other names' contestants without one here.
 PACKAGES = {
@@ -55,6 +56,7 @@ PACKAGES = {
     "trainer": ("onnxruntime",),
     "device": ("onnxruntime-gpu", "torch"),
     "providers": ("onnxruntime", "onnxruntime-ep-openvino", "openvino", "onnxruntime-ggml", "onnxruntime-ep-webgpu"),
+    "web": ("torch",),
 }
 CONTESTANTS = ("onnxruntime", "tensorflow", "torch")
 QUICK_SHAPE = "4,2,3,4"
@@ -67,11 +69,12 @@ QUICKER = {
     "torch": ("--shape", QUICK_SHAPE, "--against", "floor"),
     "device": ("--shape", QUICK_SHAPE, "--provider", "cpu", "--torch-device", "cpu"),
     "providers": ("--shape", QUICK_SHAPE, "--rounds", "1", "--provider", "cpu"),
+    "web": ("--model", "lstm_32", "--rounds", "1", "--seconds", "0"),
 }
 # Commands in which contestants take turns for some seconds each.
 RACES = ("race", "dynamic-rnn", "torch", "device")
-# What needs a GPU.
-ON_A_GPU = ("device",)
+# What needs a GPU, and what needs Node, Chromium and the network.
+ON_A_GPU, IN_JAVASCRIPT = ("device",), ("web",)
 
 
 def machine(packages: Sequence[str]) -> dict[str, Any]:
@@ -92,6 +95,13 @@ def gpu() -> str | None:
         return None
     found = subprocess.run(asked, check=False, capture_output=True, text=True).stdout.splitlines()
     return found[0].strip() if found else None
+
+
+def _has_what_it_takes(name: str) -> bool:
+    """Whether the machine has what some figures need."""
+    if name in ON_A_GPU:
+        return gpu() is not None
+    return name not in IN_JAVASCRIPT or None not in (shutil.which("npm"), shutil.which("chromium"))
 
 
 def maker(where: Mapping[str, Any]) -> str:
@@ -157,7 +167,7 @@ def pages(
     load = os.getloadavg()[0]
     if load > 0.3 and not quick:
         print(f"the load average is {load:.2f}: other work on this machine distorts the figures", file=sys.stderr)
-    for name in names or [name for name in COMMANDS if gpu() or name not in ON_A_GPU]:
+    for name in names or [name for name in COMMANDS if _has_what_it_takes(name)]:
         print(f"== {name}", flush=True)
         data = measure(name, quick=quick, seconds=seconds)
         folder = tables.RESULTS / maker(data["machine"])

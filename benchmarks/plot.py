@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.block import Case
 from benchmarks.race import Result
@@ -75,6 +75,50 @@ def draw(results: Sequence[Result], path: Path) -> None:
         for axes in others:
             axes.set_axis_off()
         figure.suptitle(_common(cases), x=0.01, ha="left", fontsize=11, color=INK)
+
+
+def draw_steps(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Draws milliseconds of training steps in JavaScript, a panel per model, on logarithmic scales.
+
+    Args:
+        rows: figures of `benchmarks.web`.
+        path: a .png or .svg file.
+
+    Raises:
+        MissingPackageError: matplotlib is not installed.
+    """
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    labels = list(dict.fromkeys(map(_step_label, rows)))
+    with picture(path, height=1.0 + 0.21 * len(labels)) as figure:
+        panels = figure.subplots(1, len(models), squeeze=False, sharey=True)[0]
+        for axes, model in zip(panels, models, strict=True):
+            _steps(axes, {_step_label(row): row for row in rows if row["model"] == model}, labels)
+            axes.set_title(model, fontsize=9, color=INK)
+        title = "A training step of 32 samples: milliseconds, lower is better, logarithmic scale"
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11, color=INK)
+
+
+def _step_label(row: Mapping[str, Any]) -> str:
+    return f"{row['place']}: {row['name']}, {row['threads']} thread{'s' if row['threads'] > 1 else ''}"
+
+
+def _steps(axes: Axes, rows: Mapping[str, Mapping[str, Any]], labels: Sequence[str]) -> None:
+    times = [row["minimum_ms"] for row in rows.values() if "minimum_ms" in row]
+    axes.set_xscale("log")
+    axes.set_xlim(min(times) / 2, 4 * max(times))
+    for place, label in enumerate(labels):
+        row = rows.get(label, {})
+        if "minimum_ms" in row:
+            axes.barh(place, row["minimum_ms"], height=0.7, color=BLUE if "lstm-lower" in label else ORANGE)
+        text = _digits(row["minimum_ms"]) if "minimum_ms" in row else "refused"
+        at = (row.get("minimum_ms", min(times) / 2), place)
+        axes.annotate(text, at, (4, 0), textcoords="offset points", va="center", fontsize=9)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(len(labels) - 0.4, -0.6)
+    axes.grid(visible=False)
+    axes.tick_params(axis="y", length=0)
+    axes.xaxis.set_visible(False)
+    axes.spines["bottom"].set_visible(False)
 
 
 def _panel(axes: Axes, found: Sequence[Result], labels: Sequence[tuple[str, str]], title: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import http.server
@@ -11,7 +12,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -99,28 +100,42 @@ def in_browser(provider: str, model: onnx.ModelProto, feeds: Mapping[str, Array]
         raise InvalidInputError("a browser requires Chromium: apt-get install chromium")
     with tempfile.TemporaryDirectory() as folder:
         _written(Path(folder), model, feeds)
-        handler = functools.partial(_Files, run=Path(folder), directory=str(ROOT))
-        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as served:
-            thread = threading.Thread(target=served.serve_forever)
-            thread.start()
-            try:
-                origin = f"http://127.0.0.1:{served.server_port}"
-                script = str(ANYWHERE / "browser.mjs")
-                return _told("node", script, str(ROOT), chromium, origin, str(rounds), provider)
-            finally:
-                served.shutdown()
-                thread.join()
+        with served({"/run/": Path(folder)}) as origin:
+            script = str(ANYWHERE / "browser.mjs")
+            return _told("node", script, str(ROOT), chromium, origin, str(rounds), provider)
+
+
+@contextlib.contextmanager
+def served(folders: Mapping[str, Path]) -> Iterator[str]:
+    """The origin of a server of the checkout, and of further folders under beginnings of paths."""
+    handler = functools.partial(_Files, folders=folders, directory=str(ROOT))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 class _Files(http.server.SimpleHTTPRequestHandler):
-    """The checkout, and what is to be run under `/run/`."""
+    """The checkout and further folders, for pages that are isolated from other origins, as threads require."""
 
-    def __init__(self, *args: Any, run: Path, **kwargs: Any) -> None:
-        self.run = run
+    def __init__(self, *args: Any, folders: Mapping[str, Path], **kwargs: Any) -> None:
+        self.folders = folders
         super().__init__(*args, **kwargs)
 
     def translate_path(self, path: str) -> str:
-        return str(self.run / path.removeprefix("/run/")) if path.startswith("/run/") else super().translate_path(path)
+        for beginning, folder in self.folders.items():
+            if path.startswith(beginning):
+                return str(folder / path.removeprefix(beginning))
+        return super().translate_path(path)
+
+    def end_headers(self) -> None:
+        self.send_header("Cross-Origin-Opener-Policy", "same-origin")
+        self.send_header("Cross-Origin-Embedder-Policy", "require-corp")
+        super().end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the base's name)
         pass
@@ -134,7 +149,21 @@ def _written(folder: Path, model: onnx.ModelProto, feeds: Mapping[str, Array]) -
 
 
 def _told(*command: str) -> Measured:
-    """Runs a program that prints what it measured."""
+    """Runs a program that prints what `measure` returns."""
+    found = last_line(*command)
+    outputs = {
+        value["name"]: np.array([float(x) for x in value["values"]]).reshape(value["shape"])
+        for value in found["outputs"]
+    }
+    return Measured(outputs, min(found["times"]))
+
+
+def last_line(*command: str) -> Any:
+    """The JSON in the last line that a program prints.
+
+    Raises:
+        InvalidInputError: it failed; the message is its error.
+    """
     if not (ROOT / "node_modules").is_dir() or shutil.which("node") is None:
         raise InvalidInputError("JavaScript requires Node and packages: npm ci --ignore-scripts")
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
@@ -142,12 +171,7 @@ def _told(*command: str) -> Measured:
         lines = done.stderr.strip().splitlines() or ["it ended in silence"]
         # Node prints where it failed before the error, and its version last.
         raise InvalidInputError(next((line.strip() for line in lines if "Error: " in line), lines[-1]))
-    found = json.loads(done.stdout.splitlines()[-1])
-    outputs = {
-        value["name"]: np.array([float(x) for x in value["values"]]).reshape(value["shape"])
-        for value in found["outputs"]
-    }
-    return Measured(outputs, min(found["times"]))
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def _fastest(run: Callable[[], object], rounds: int) -> float:

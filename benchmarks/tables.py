@@ -26,7 +26,7 @@ from benchmarks.race import Result
 RESULTS = ROOT / "benchmarks" / "results"
 PICTURES = ROOT / "docs" / "images"
 README = ROOT / "README.md"
-PAGES = (README, ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "providers.md")
+PAGES = (README, *(ROOT / "docs" / f"{name}.md" for name in ("benchmarks", "javascript", "providers")))
 FLOOR = "bare products"
 NAMES = {
     "openvino": "lstm-lower on OpenVINO",
@@ -43,7 +43,7 @@ NAMES = {
 VARYING = ("TensorFlow",)
 COMPARED = (FLOOR, "TensorFlow", "PyTorch", "sequential")
 # Pictures are drawn of these.
-DRAWN = ("backward", "backward_1", "forward", "variants", "cudnn")
+DRAWN = ("backward", "backward_1", "forward", "variants", "cudnn", "web")
 _PLACE = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 Row = Mapping[str, Any]
@@ -213,6 +213,28 @@ def device(data: Mapping[str, Any]) -> str:
     return table(["T, B, I, H", *(f"{NAMES.get(name, name)} ms" for name in names), "PyTorch / ours"], rows)
 
 
+def web(data: Mapping[str, Any]) -> str:
+    """Steps in Node and in a browser, a row per contestant, and what a page loads."""
+    found = data["results"]
+    models = list(dict.fromkeys(row["model"] for row in found["rows"]))
+    rows: dict[tuple[str, str, str], dict[str, str]] = {}
+    for row in found["rows"]:
+        cells = rows.setdefault((row["place"], row["name"], str(row["threads"])), {})
+        times = ("minimum_ms", "median_ms", "first_ms")
+        cells[row["model"]] = row["why"] if "why" in row else " / ".join(number(row[time]) for time in times)
+    lines = [[*first, *(cells.get(model, "") for model in models)] for first, cells in rows.items()]
+    heads = [f"{model}: step, median, first ms" for model in models]
+    loaded = [
+        [row["what"], *(f"{row[size] / 1e3:,.0f}" for size in ("bytes", "compressed"))] for row in found["downloads"]
+    ]
+    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
+    steps, files = (
+        table(["where", "contestant", "threads", *heads], lines),
+        table(["loaded", "kB", "kB in gzip"], loaded),
+    )
+    return f"{steps}\n{files}\n{versions}.\n"
+
+
 KINDS = {
     "device": device,
     "memory": memory,
@@ -222,6 +244,7 @@ KINDS = {
     "gradient": gradient,
     "importing": importing,
     "providers": providers,
+    "web": web,
 }
 
 
@@ -268,6 +291,9 @@ def picture(name: str) -> Path:
 
 def draw(name: str) -> None:
     """Draws the figures of the first maker."""
+    if name == "web":
+        plot.draw_steps(load(makers(name)[0])["results"]["rows"], picture(name))
+        return
     results = [
         Result(
             row["contestant"],

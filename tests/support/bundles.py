@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,9 @@ def batch(number: int) -> dict[str, Any]:
     return {"x": random.standard_normal((5, 6), np.float32), "target": random.integers(0, 3, 5)}
 
 
-def plain_loop(folder: Path, steps: int) -> tuple[list[float], dict[str, Any], dict[str, Any]]:
+def plain_loop(
+    folder: Path, steps: int, batches: Callable[[int], dict[str, Any]] = batch
+) -> tuple[list[float], dict[str, Any], dict[str, Any]]:
     """Trains with onnxruntime, JSON and numpy alone; returns losses, the state and the description."""
     about = json.loads((folder / "training.json").read_text())
     init = ort.InferenceSession(folder / "init.onnx")
@@ -66,7 +69,7 @@ def plain_loop(folder: Path, steps: int) -> tuple[list[float], dict[str, Any], d
     moving = [pair for pair in about["state"] if pair["output"]]
     losses = []
     for step in range(steps):
-        loss, *new = train.run([about["loss"], *(p["output"] for p in moving)], {**state, **rate, **batch(step)})
+        loss, *new = train.run([about["loss"], *(p["output"] for p in moving)], {**state, **rate, **batches(step)})
         state.update(zip([pair["input"] for pair in moving], new, strict=True))
         losses.append(float(loss))
     return losses, state, about

@@ -50,6 +50,7 @@ NOT_RUN = {
     "ruff ": "a step of .ci/run",
     "python -m benchmarks device": "tests/benchmarks/test_device.py runs it, with fewer contestants",
     "python -m benchmarks distributed": "takes a minute; tests/runtime/parallel/test_workers.py runs it on one worker",
+    "python -m benchmarks pages web": "downloads TensorFlow.js; tests/benchmarks/test_web.py trains without it",
     "python tests/kill_workers.py": "takes minutes; tests/runtime/parallel/test_workers.py kills two workers",
     "python tests/several_hosts.py": "makes network namespaces, as root; tests/runtime/parallel compares workers",
     "python -m tests.fuzz": "runs for as long as it is told; tests/project/test_fuzz.py runs its parts",
