@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import lstm_lower as ll
+
 torch = pytest.importorskip("torch")
 
 from lstm_lower.errors import InvalidInputError  # noqa: E402
@@ -173,3 +175,27 @@ def test_branches_that_change_strides_alone_fix_no_axis(alters: bool) -> None:
     if not alters:
         x = torch.randn(6, 3, 8, 7)
         np.testing.assert_array_equal(Session(exported.model).run({"x": x.numpy()})["output"], module(x))
+
+
+class Kernel(torch.nn.Module):
+    """A kernel of a Gaussian process, which asks whether it is of points and the same points, as gpytorch does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(()))
+
+    def distances(self, a: Any, b: Any) -> Any:
+        apart = (a.unsqueeze(1) - b.unsqueeze(0)).square().sum(-1)
+        return apart * (1 - torch.eye(len(a))) if torch.equal(a, b) else apart
+
+    def forward(self, x: Any) -> Any:
+        return torch.exp(-self.distances(x, x) * self.scale)
+
+
+def test_a_tensor_is_equal_to_itself_whatever_its_values() -> None:
+    step = ll.from_torch(Kernel(), torch.randn(5, 2), lambda y: y.mean(), example_targets=(), what="gradients")
+    x = torch.randn(7, 2)
+    module = Kernel()
+    module(x).mean().backward()
+    found = Session(step, providers=["CPUExecutionProvider"]).run({"x": x.numpy()})
+    np.testing.assert_allclose(found["grad/scale"], module.scale.grad, rtol=1e-5)

@@ -39,6 +39,14 @@ def _is_one(size: Any) -> bool:
     return bool(size == 1)
 
 
+@traces(torch.equal, Tensor.equal)
+def _equal(input: Tensor, other: Tensor) -> Any:
+    """Whether tensors are equal, where no value tells: one tensor given twice is, other numbers of axes are not."""
+    if input is other:
+        return True
+    return False if input.dim() != other.dim() else NotImplemented
+
+
 # Numbers and windows.
 
 
