@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+import warnings
 from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any, Literal
 
 import keras
 
-from lstm_lower.errors import InvalidInputError
+from lstm_lower.errors import InvalidInputError, LstmLowerWarning
 
 What = Literal["train", "gradients", "input_gradient"]
 
@@ -75,6 +76,20 @@ def check_backend() -> None:
             f"from_keras requires Keras on the TensorFlow backend, got {backend!r}; save the model "
             "(model.save('model.keras')) and load it (keras.saving.load_model('model.keras', compile=False)) in a "
             "process with the environment variable KERAS_BACKEND=tensorflow"
+        )
+
+
+def tell_unheeded(model: Any) -> None:
+    """Warns of what a model was compiled with and has no effect on a step."""
+    steps = getattr(model, "steps_per_execution", getattr(model, "_steps_per_execution", None))
+    # A variable in tf-keras, a word where Keras finds out the number.
+    if steps is not None and (isinstance(steps, str) or int(steps) > 1):
+        told = steps if isinstance(steps, str) else int(steps)
+        warnings.warn(
+            f"steps_per_execution={told}, which model '{model.name}' was compiled with, is ignored: each batch is a "
+            "step, with the same numbers",
+            LstmLowerWarning,
+            stacklevel=4,
         )
 
 

@@ -107,7 +107,7 @@ def of_objective(model: keras.Model, operands: Operands, measure: Objective) -> 
         predictions = called(model, operands.packed_inputs(given[:count]), training=False)
         rest = list(given[count:])
         expected = [rest.pop(0) if used else None for used in measure.used]
-        value, results = measure.counted(expected, predictions, rest.pop() if rest else None)
+        value, results = measure.counted(expected, predictions, operands.packed_weights(rest))
         return predictions, {"loss": with_penalties(value, model)} | results
 
     return Evaluation(run, operands.output_names, measure.trackers, own=False)

@@ -24,6 +24,7 @@ from lstm_lower.keras import (
     own_steps,
 )
 from lstm_lower.keras.arguments import Given, What
+from lstm_lower.keras.data import specified
 from lstm_lower.keras.step import KerasStep
 from lstm_lower.keras.traced_step import TracedStep
 from lstm_lower.keras.tracing import as_loops, in_our_form
@@ -39,6 +40,7 @@ def from_keras(
     input_spec: Any = None,
     what: What = "train",
     *,
+    data: Any = None,
     target_spec: Any = None,
     loss_weights: Any = None,
     sample_weight: Any = False,
@@ -56,20 +58,27 @@ def from_keras(
     that are traced.
 
     Args:
-        model: a built model.
+        model: a built model, or one that `input_spec` or `data` build.
         loss: as `model.compile` takes it: a name, Keras loss or function of targets and predictions, or a list or
             dictionary of them for several outputs; `None` takes the compiled model's, and is enough where layers add a
             loss (`add_loss`). Of a model with a `train_step` of its own, the key of its loss among what that returns.
         optimizer: name or Keras optimizer, for `train`; `None` takes the compiled model's. The slots of an optimizer
             that has already trained this model keep their values.
-        input_spec: a `tf.TensorSpec`, or several in order or by name of input; `None` for the model's own.
+        input_spec: a `tf.TensorSpec`, or several in order or by name of input; `None` for the model's own, or that of
+            `data`. A model that is not built is built for it, as `fit` does.
         what: `train`, a step with the optimizer's update; `gradients`, loss and gradients of all trainable weights;
             `input_gradient`, loss and gradients with respect to floating-point inputs.
-        target_spec: `tf.TensorSpec` of the targets, or several in order or by name of output; `None` derives them from
-            outputs and losses.
+        data: what `model.fit` would be given, whose first batches say what inputs, targets and weights are where
+            nothing else does: a `tf.data.Dataset`, PyDataset, generator or other iterable of batches `x`, `(x, y)` or
+            `(x, y, sample_weight)`, a function that makes one, or a tuple of arrays, one batch. An iterator, which can
+            be read once, yields these batches again to `Trainer.fit`, but to nobody else. Sizes that differ in the
+            first two batches are open, and so is the number of rows.
+        target_spec: `tf.TensorSpec` of the targets, or several in order or by name of output; `None` for those of
+            `data`, or else derived from outputs and losses.
         loss_weights: of several outputs, as `model.compile` takes them; `None` takes the compiled model's if the loss
             is its own.
-        sample_weight: `True` for an input `sample_weight` with a weight per row, or its `tf.TensorSpec`.
+        sample_weight: `True` for an input `sample_weight` with a weight per row, or its `tf.TensorSpec`; or these for
+            several outputs, in order or by name, which become `sample_weight/<output>`. `False` for those of `data`.
         class_weight: class -> weight, as `model.fit` takes it, for a model with one output.
         metrics: as `model.compile` takes them, or functions of targets and predictions by name; each becomes an output,
             its value on this batch alone. `None` takes the compiled model's, `()` none.
@@ -103,10 +112,12 @@ def from_keras(
     if arguments.is_of(model, "tf_keras"):
         from lstm_lower.keras import legacy
 
-        step = legacy.step_of(model, given)
+        step = legacy.step_of(model, specified(given, data, declared=legacy.is_declared(model)))
     else:
-        step = _step(model, given)
+        declared = isinstance(model, keras.Model) and operands.is_declared(model) and not own_steps.is_own(model)
+        step = _step(model, specified(given, data, declared=declared))
     made, concrete = step.made(opset)
+    arguments.tell_unheeded(model)
     if check:
         certificate.write(made, certification.certified(step, made, concrete))
     return ir.to_proto(made)
@@ -116,15 +127,17 @@ def _step(model: Any, given: Given) -> KerasStep:
     """The step of a Keras 3 model."""
     if not isinstance(model, keras.Model):
         raise InvalidInputError(f"model requires a model of Keras 3 or tf-keras, got {type(model).__name__}")
-    if not model.built:
-        raise InvalidInputError(f"model '{model.name}' must be built, got one without weights")
+    own = own_steps.is_own(model)
+    operands.build(model, given.input_spec, own=own)
     _check(model)
     cut = lookups.cut(model)
-    own = own_steps.is_own(model)
     if own:
         own_steps.check(model, given)
     loss, loss_weights = _loss(model, None if own else given.loss, given.loss_weights)
     taken = operands.of(cut.model, given.input_spec, own=own)
+    if own:
+        taken = taken.taking(given.target_spec)
+    taken, weights = taken.weighing(given.sample_weight)
     cut.tell(taken)
     has_targets = not own or loss is not None or given.target_spec is not None
     losses = objective.losses_by_output(loss, taken.output_names)
@@ -133,18 +146,17 @@ def _step(model: Any, given: Given) -> KerasStep:
     measure = None if own else objective.Objective(taken, targets, loss, loss_weights, *metrics)
     if measure is not None:
         targets = [spec for spec, used in zip(targets, measure.used, strict=True) if used]
-    weight = operands.weight_spec(given.sample_weight)
     # A step of one's own may have optimizers of its own.
     named = given.optimizer is not None or getattr(model, "optimizer", None) is not None
     rule = optimizers.resolve(model, given.optimizer) if given.what == "train" and (named or not own) else None
     slots = [] if rule is None else rule.variables
     names = VariableNames([*model.variables, *slots])
-    specs = [*taken.inputs, *targets, *([weight] if weight is not None else [])]
+    specs = [*taken.inputs, *targets, *weights]
     rate = None if rule is None else getattr(rule, "inner_optimizer", rule)._learning_rate
     held = rate if isinstance(rate, keras.Variable) else None
     shown: dict[str, str] = {}
     if measure is None:
-        traced = own_steps.step_of(model, rule, taken, targets, weight, given.loss)
+        traced = own_steps.step_of(model, rule, taken, targets, weights, given.loss)
         evaluated = evaluation.of_own_step(model, taken, targets)
     else:
         traced = TracedStep(cut.model, taken, measure, rule, names, given, shown)

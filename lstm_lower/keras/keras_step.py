@@ -39,7 +39,7 @@ class KerasOwnStep:
         rest = list(given)
         inputs = self.operands.packed_inputs([rest.pop(0) for _ in self.operands.inputs])
         expected = [rest.pop(0) if used else None for used in self.measure.used]
-        weight = rest.pop() if rest else None
+        weight = self.operands.packed_weights(rest)
         if self.class_weight is not None:
             weight = class_weights(self.class_weight, expected)
         # Keras wants something for each output, which a loss of none does not look at.

@@ -25,6 +25,11 @@ from lstm_lower.replacement import replaced, standing_in
 _OWN = ("train_step", "compute_loss", "compute_metrics", "get_metrics_result", "reset_metrics")
 
 
+def is_declared(model: Any) -> bool:
+    """Whether a tf-keras model says what its inputs are."""
+    return getattr(model, "_nested_inputs", None) is not None or (model.built and model.save_spec() is not None)
+
+
 def step_of(model: Any, given: Given) -> KerasStep:
     """The step of a tf-keras model.
 
@@ -33,8 +38,10 @@ def step_of(model: Any, given: Given) -> KerasStep:
     """
     if not isinstance(model, tf_keras.Model):
         raise InvalidInputError(f"model requires a model of Keras 3 or tf-keras, got {type(model).__name__}")
-    if not model.built:
-        raise InvalidInputError(f"model '{model.name}' must be built, got one without weights")
+    if not model.built and given.input_spec is None:
+        raise InvalidInputError(
+            f"model '{model.name}' requires input_spec or data, since it is not built and says nothing of its inputs"
+        )
     own = any(getattr(type(model), name) is not getattr(tf_keras.Model, name) for name in _OWN)
     if own:
         own_steps.check(model, given)
@@ -49,7 +56,7 @@ def step_of(model: Any, given: Given) -> KerasStep:
     losses = objective.losses_by_output(loss or None, taken.output_names)
     targets = operands.target_specs(taken, given.target_spec, losses) if has_targets else []
     used = [True] * len(targets) if own else _used(held, taken, targets)
-    weight = operands.weight_spec(given.sample_weight)
+    taken, weights = taken.weighing(given.sample_weight)
     specs = [*taken.inputs, *(spec for spec, each in zip(targets, used, strict=True) if each)]
     step = _Traced(model, given, taken, used, held)
     rules = [thing for thing in held.values() if _is_optimizer(thing)]
@@ -61,7 +68,7 @@ def step_of(model: Any, given: Given) -> KerasStep:
     generators = legacy_tracing.Generators()
     return KerasStep(
         model,
-        [*specs, *([weight] if weight is not None else [])],
+        [*specs, *weights],
         step,
         names,
         lambda: legacy_tracing.as_loops(model, generators),
@@ -343,13 +350,15 @@ class _Traced:
         rest = list(given)
         inputs = self._taken.packed_inputs([rest.pop(0) for _ in self._taken.inputs])
         expected = [rest.pop(0) if used else None for used in self._used]
-        weight = rest.pop() if rest else None
+        weight = self._taken.packed_weights(rest)
         if class_weight is not None:
             weight = objective.class_weights(class_weight, expected)
         if not expected:
             return (inputs,) if weight is None and tf.nest.is_nested(inputs) else inputs
         targets = keras.tree.pack_sequence_as(self._taken.outputs, expected)
-        weights = [] if weight is None else [keras.tree.map_structure(lambda _: weight, self._taken.outputs)]
+        if weight is not None and self._taken.weighted is None:
+            weight = keras.tree.map_structure(lambda _: weight, self._taken.outputs)
+        weights = [] if weight is None else [weight]
         return (inputs, targets, *weights)
 
     def _watch_slots(self) -> None:

@@ -1,4 +1,4 @@
-"""Layers that look up what they take in tables of the framework's, which no runtime has: they are cut off a model."""
+"""Layers of words, their tables and their hashes, which no runtime has: they are cut off a model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lstm_lower.errors import LstmLowerWarning, UnsupportedOpError, some
 from lstm_lower.keras import own_steps
 from lstm_lower.keras.operands import Operands
 
-_LOOKUPS = ("StringLookup", "IntegerLookup", "TextVectorization")
+_LOOKUPS = ("StringLookup", "IntegerLookup", "TextVectorization", "Hashing", "HashedCrossing")
 # What runs the graph of a model's layers and nothing else.
 _OF_KERAS = (Functional.call, keras.Sequential.call)
 
@@ -48,7 +48,7 @@ class Cut:
         pairs = zip(self.layers, operands.inputs, strict=False)
         told = [f"'{layer.name}' ({type(layer).__name__}) as '{spec.name}'" for layer, spec in pairs]
         warnings.warn(
-            "the step begins behind layers whose tables no runtime has, and takes what they return: "
+            "the step begins behind layers whose tables or hashes no runtime has, and takes what they return: "
             f"{some(told)}; apply them to the data",
             CutLookupWarning,
             stacklevel=5,
@@ -118,8 +118,8 @@ def _is_ragged(looked: Any) -> bool:
 
 def _refusal(layer: Any) -> UnsupportedOpError:
     return UnsupportedOpError(
-        f"layer '{layer.name}' ({type(layer).__name__}) requires a table that no runtime has: apply it to the data, "
-        f"and export what is behind it; of a functional model that is keras.Model(model.get_layer('{layer.name}')"
+        f"layer '{layer.name}' ({type(layer).__name__}) requires tables or hashes that no runtime has: apply it to the "
+        f"data, and export what is behind it; of a functional model that is keras.Model(model.get_layer('{layer.name}')"
         ".output, model.outputs), which shares the weights"
     )
 

@@ -22,16 +22,67 @@ class Operands:
         input_structure: the form in which the model is called with them.
         outputs: the model's results as symbolic tensors, in its own structure.
         output_names: a name per output, flat.
+        targets: the structure in which a step of the model's own takes targets, where it is not that of the outputs.
+        weighted: per output, whether its samples have weights of their own; `None` for the same for all outputs.
     """
 
     inputs: list[tf.TensorSpec]
     input_structure: Any
     outputs: Any
     output_names: list[str]
+    targets: Any = None
+    weighted: Sequence[bool] | None = None
 
     def packed_inputs(self, tensors: Sequence[Any]) -> Any:
         """The inputs as the model is called with them."""
         return keras.tree.pack_sequence_as(self.input_structure, list(tensors))
+
+    def packed_targets(self, tensors: Sequence[Any]) -> Any:
+        """The targets as a step of the model's own takes them."""
+        return keras.tree.pack_sequence_as(self.outputs if self.targets is None else self.targets, list(tensors))
+
+    def packed_weights(self, tensors: Sequence[Any]) -> Any:
+        """Weights of samples as Keras takes them: none, those of all outputs, or each output's in their structure."""
+        if self.weighted is None:
+            return tensors[0] if tensors else None
+        rest = list(tensors)
+        return keras.tree.pack_sequence_as(self.outputs, [rest.pop(0) if each else None for each in self.weighted])
+
+    def weighing(self, given: Any) -> tuple[Operands, list[tf.TensorSpec]]:
+        """These operands with weights of samples, and the weights' specs under their public names.
+
+        Args:
+            given: a spec, or `True` for one weight per row; or these for each output, in order or by name, where
+                outputs without are left out or have `None`.
+
+        Raises:
+            InvalidInputError: it is none of these.
+        """
+        if given is None or given is False:
+            return self, []
+        names = self.output_names
+        if not isinstance(given, (Mapping, list, tuple)):
+            return self, [_weight_spec(given, "sample_weight")]
+        if (others := isinstance(given, Mapping) and [*given.keys() - {*names}]) or len(given) > len(names):
+            raise InvalidInputError(f"sample_weight requires the outputs {names}, got {others or len(given)}")
+        each = [given.get(name) for name in names] if isinstance(given, Mapping) else [*given]
+        each += [None] * (len(names) - len(each))
+        if len(names) == 1:
+            return self.weighing(each[0])
+        pairs = [(name, weight) for name, weight in zip(names, each, strict=True) if weight is not None]
+        weighted = [weight is not None for weight in each]
+        specs = [_weight_spec(weight, f"sample_weight/{name}") for name, weight in pairs]
+        return dataclasses.replace(self, weighted=weighted), specs
+
+    def taking(self, targets: Any) -> Operands:
+        """These operands for targets in a structure of their own, as a step of one's own may take them.
+
+        Args:
+            targets: specs; a sequence of as many as there are outputs has these' structure.
+        """
+        by_order = isinstance(targets, (list, tuple, tf.TensorSpec))
+        same = by_order and len(keras.tree.flatten(targets)) == len(self.output_names)
+        return self if same or targets is None else dataclasses.replace(self, targets=targets)
 
     def classes(self) -> int:
         """How many classes each output tells apart at least, if it does."""
@@ -52,6 +103,46 @@ class Declared:
     inputs: Any
     input_names: Sequence[str]
     outputs: Any
+
+
+def _declared(model: Any) -> Declared | None:
+    functional = getattr(model, "_functional", None) or model
+    inputs = getattr(functional, "_inputs_struct", None)
+    if inputs is None:
+        return None
+    return Declared(inputs, [tensor.name for tensor in keras.tree.flatten(inputs)], functional._outputs_struct)
+
+
+def is_declared(model: Any) -> bool:
+    """Whether a model of Keras 3 says what its inputs are."""
+    return _declared(model) is not None
+
+
+def build(model: keras.Model, given: Any, *, own: bool) -> None:
+    """Builds a Keras 3 model that is not built, as `fit` does with its first batch.
+
+    Args:
+        model: the model.
+        given: as for `of`.
+        own: as for `of`. Such a model need not be callable: it may train others.
+
+    Raises:
+        InvalidInputError: nothing says what it is built for, or it does not take that.
+    """
+    if model.built or (own and type(model).call is keras.Model.call):
+        return
+    if given is None:
+        raise InvalidInputError(
+            f"model '{model.name}' requires input_spec or data, since it is not built and says nothing of its inputs"
+        )
+    specs = keras.tree.flatten(given)
+    if not all(isinstance(spec, tf.TensorSpec) for spec in specs):
+        raise InvalidInputError(f"input_spec requires tf.TensorSpec of the inputs, got {given!r}")
+    try:
+        _symbolic_outputs(model, specs, given)
+    except InvalidInputError:
+        if not own:
+            raise
 
 
 def of(model: keras.Model, given: Any, *, own: bool = False) -> Operands:
@@ -76,18 +167,10 @@ def of(model: keras.Model, given: Any, *, own: bool = False) -> Operands:
                 raise
             return []
 
-    functional = getattr(model, "_functional", None) or model
-    declared = None
-    if (inputs := getattr(functional, "_inputs_struct", None)) is not None:
-        names = [tensor.name for tensor in keras.tree.flatten(inputs)]
-        declared = Declared(inputs, names, functional._outputs_struct)
-    return packed(
-        model.name,
-        given,
-        declared,
-        outputs_of,
-        getattr(model, "output_names", None) or (),
-    )
+    declared = _declared(model)
+    if own and declared is not None and len(keras.tree.flatten(given)) not in (0, len(declared.input_names)):
+        declared = None
+    return packed(model.name, given, declared, outputs_of, getattr(model, "output_names", None) or ())
 
 
 def packed(
@@ -195,6 +278,10 @@ def target_specs(operands: Operands, given: Any, losses: Sequence[Any]) -> list[
     Raises:
         InvalidInputError: the specs do not fit the outputs.
     """
+    if operands.targets is not None:
+        flat = keras.tree.flatten(operands.targets)
+        _check_ranks("target_spec", flat, names := _paths(operands.targets))
+        return named(flat, "y", names)
     names = operands.output_names
     if given is None:
         outputs = keras.tree.flatten(operands.outputs)
@@ -223,16 +310,9 @@ def _derived(output: Any, loss: Any) -> tf.TensorSpec:
     return tf.TensorSpec(shape, tf.float32)
 
 
-def weight_spec(given: Any) -> tf.TensorSpec | None:
-    """The input `sample_weight`: a spec, or `True` for one weight per row.
-
-    Raises:
-        InvalidInputError: it is neither.
-    """
-    if given is None or given is False:
-        return None
+def _weight_spec(given: Any, name: str) -> tf.TensorSpec:
     if given is True:
         given = tf.TensorSpec([None], tf.float32)
     if not isinstance(given, tf.TensorSpec):
         raise InvalidInputError(f"sample_weight requires True or a tf.TensorSpec, got {given!r}")
-    return tf.TensorSpec(given.shape, given.dtype, "sample_weight")
+    return tf.TensorSpec(given.shape, given.dtype, name)

@@ -49,7 +49,7 @@ def step_of(
     rule: Any,
     operands: Operands,
     targets: Sequence[tf.TensorSpec],
-    weight: tf.TensorSpec | None,
+    weights: Sequence[tf.TensorSpec],
     loss: str | None = None,
 ) -> Callable[..., dict[str, Any]]:
     """The model's `train_step` as a function of flat tensors.
@@ -59,11 +59,11 @@ def step_of(
         rule: the optimizer in place of the model's, or `None` where the model sees to it.
         operands: of the model.
         targets: specs of the targets; none for a model that is trained on inputs alone.
-        weight: spec of the samples' weights, or `None`.
+        weights: specs of the samples' weights.
         loss: which key of what the step returns is the loss; `None` for `loss`.
     """
     with _optimizer(model, rule):
-        specs = [*operands.inputs, *targets, *([weight] if weight is not None else [])]
+        specs = [*operands.inputs, *targets, *weights]
         if operands.output_names:
             model._symbolic_build(data_batch=_batch(operands, targets, specs))
 
@@ -96,8 +96,8 @@ def _batch(operands: Operands, targets: Sequence[tf.TensorSpec], given: Sequence
     rest = list(given)
     parts = [operands.packed_inputs([rest.pop(0) for _ in operands.inputs])]
     if targets:
-        parts.append(keras.tree.pack_sequence_as(operands.outputs, [rest.pop(0) for _ in targets]))
-    return (*parts, *rest) if targets else parts[0]
+        parts.append(operands.packed_targets([rest.pop(0) for _ in targets]))
+    return (*parts, *([operands.packed_weights(rest)] if rest else [])) if targets else parts[0]
 
 
 def logs_of(

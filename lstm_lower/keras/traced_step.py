@@ -80,4 +80,4 @@ class TracedStep:
         expected = [rest.pop(0) if used else None for used in self.measure.used]
         if self.given.class_weight is not None:
             return inputs, expected, objective.class_weights(self.given.class_weight, expected)
-        return inputs, expected, rest.pop() if rest else None
+        return inputs, expected, self.operands.packed_weights(rest)

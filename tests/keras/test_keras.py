@@ -296,7 +296,7 @@ def test_columns_may_be_left_out() -> None:
 
 
 def test_model_without_weights_is_refused() -> None:
-    with pytest.raises(ll.InvalidInputError, match="must be built"):
+    with pytest.raises(ll.InvalidInputError, match="requires input_spec or data, since it is not built"):
         ll.from_keras(keras.Sequential([L.LSTM(2)]), LOSS, "sgd")
 
 

@@ -176,8 +176,21 @@ def behind_weights() -> Any:
 def test_a_lookup_that_cannot_be_cut_off_is_refused(build: Any) -> None:
     model = build()
     model.compile("sgd", "mse")
-    with pytest.raises(ll.UnsupportedOpError, match=r"layer 'looked' \(\w+\) requires a table"):
+    with pytest.raises(ll.UnsupportedOpError, match=r"layer 'looked' \(\w+\) requires tables"):
         ll.from_keras(model, input_spec=tf.TensorSpec((None, 3), tf.string))
+
+
+@pytest.mark.slow
+def test_hashes_are_cut_off() -> None:
+    hashed, crossed = L.Hashing(num_bins=7, name="hashed"), L.HashedCrossing(num_bins=5, name="crossed")
+    given, other = keras.Input((1,), dtype="string", name="words"), keras.Input((1,), dtype="string", name="other")
+    rows = [L.Flatten()(L.Embedding(9, 3)(looked)) for looked in (hashed(given), crossed((given, other)))]
+    model = keras.Model([given, other], L.Dense(1)(L.Concatenate()(rows)))
+    with pytest.warns(CutLookupWarning, match=r"\(Hashing\) as 'x/hashed', 'crossed' \(HashedCrossing\)"):
+        trainer = ll.Trainer(ll.from_keras(model, "mse", "sgd"))
+    data = [tf.constant([["a"], ["b"]]), tf.constant([["c"], ["c"]])]
+    (predicted,) = trainer.predict({"x/hashed": hashed(data[0]).numpy(), "x/crossed": crossed(data).numpy()}).values()
+    close(predicted, model(data).numpy())
 
 
 def test_a_model_of_tf_keras_is_refused_by_the_name_of_its_lookup() -> None:
@@ -185,7 +198,7 @@ def test_a_model_of_tf_keras_is_refused_by_the_name_of_its_lookup() -> None:
     given = tf_keras.Input((3,), dtype="string")
     looked = tf_keras.layers.StringLookup(vocabulary=["a", "b"], name="looked")(given)
     model = tf_keras.Model(given, tf_keras.layers.Embedding(20, 4)(looked))
-    with pytest.raises(ll.UnsupportedOpError, match=r"layer 'looked' \(StringLookup\) requires a table"):
+    with pytest.raises(ll.UnsupportedOpError, match=r"layer 'looked' \(StringLookup\) requires tables"):
         ll.from_keras(model, "mse", "sgd")
 
 

@@ -211,3 +211,125 @@ def test_a_step_may_take_what_the_model_does_not() -> None:
     spec = {name: tf.TensorSpec((None, *array.shape[1:])) for name, array in batch.items()}
     trainer = ll.Trainer(ll.from_keras(model, input_spec=spec))
     assert trainer.step({f"x/{name}": array for name, array in batch.items()}).loss == pytest.approx(value, rel=1e-5)
+
+
+class Wasserstein(keras.Model):
+    """WGAN-GP as Keras' pages have it: two models, two optimizers, the gradient of a gradient, no `call`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.critic = keras.Sequential([keras.Input((4, 4, 1)), L.Conv2D(3, 3), L.LeakyReLU(), L.Flatten(), L.Dense(1)])
+        layers = [keras.Input((3,)), L.Dense(16, activation="sigmoid"), L.Reshape((4, 4, 1))]
+        self.generator = keras.Sequential(layers)
+        self.seeds = keras.random.SeedGenerator(1)
+
+    def compile(self, critic_optimizer: Any, optimizer: Any) -> None:
+        super().compile()
+        self.critic_optimizer, self.generator_optimizer = critic_optimizer, optimizer
+
+    def penalty(self, real: Any, fake: Any) -> Any:
+        share = keras.random.uniform((tf.shape(real)[0], 1, 1, 1), seed=self.seeds)
+        between = real + share * (fake - real)
+        with tf.GradientTape() as tape:
+            tape.watch(between)
+            scores = self.critic(between, training=True)
+        (gradient,) = tape.gradient(scores, [between])
+        return tf.reduce_mean((tf.sqrt(tf.reduce_sum(tf.square(gradient), axis=[1, 2, 3])) - 1.0) ** 2)
+
+    def train_step(self, real: Any) -> Any:
+        for _ in range(2):
+            noise = keras.random.normal((tf.shape(real)[0], 3), seed=self.seeds)
+            with tf.GradientTape() as tape:
+                fake = self.generator(noise, training=True)
+                cost = tf.reduce_mean(self.critic(fake)) - tf.reduce_mean(self.critic(real))
+                cost += 10.0 * self.penalty(real, fake)
+            gradients = tape.gradient(cost, self.critic.trainable_variables)
+            self.critic_optimizer.apply_gradients(zip(gradients, self.critic.trainable_variables, strict=True))
+        noise = keras.random.normal((tf.shape(real)[0], 3), seed=self.seeds)
+        with tf.GradientTape() as tape:
+            loss = -tf.reduce_mean(self.critic(self.generator(noise, training=True)))
+        gradients = tape.gradient(loss, self.generator.trainable_variables)
+        self.generator_optimizer.apply_gradients(zip(gradients, self.generator.trainable_variables, strict=True))
+        return {"d_loss": cost, "g_loss": loss}
+
+
+class Distiller(keras.Model):
+    """A student that learns from a teacher and from labels, as Keras' pages have it; never called before it trains."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.teacher = keras.Sequential([keras.Input((3, 2)), L.SimpleRNN(4), L.Dense(3)])
+        self.student = keras.Sequential([L.Flatten(), L.Dense(3)])
+
+    def call(self, x: Any) -> Any:
+        return self.student(x)
+
+    def compute_loss(self, x: Any = None, y: Any = None, y_pred: Any = None, *_: Any, **__: Any) -> Any:
+        soft = [keras.ops.softmax(each / 3.0) for each in (self.teacher(x, training=False), y_pred)]
+        hard = keras.losses.SparseCategoricalCrossentropy(from_logits=True)(y, y_pred)
+        return 0.1 * hard + 0.9 * keras.losses.KLDivergence()(*soft)
+
+
+class Named(keras.Model):
+    """Inputs, outputs and targets by names; targets that are no outputs; metrics of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = L.Embedding(9, 4), L.Dense(3)
+        self.seen = keras.metrics.Mean(name="seen")
+
+    def call(self, inputs: Any) -> Any:
+        h = keras.ops.mean(self.words(inputs["words"]), axis=1)
+        return {"topic": self.head(keras.ops.concatenate([h, inputs["rest"]], axis=-1))}
+
+    def train_step(self, batch: Any) -> Any:
+        x, y = batch
+        with tf.GradientTape() as tape:
+            scores = self(x, training=True)["topic"]
+            rows = keras.losses.sparse_categorical_crossentropy(y["label"], scores, from_logits=True)
+            loss = tf.reduce_mean(rows * tf.cast(y["weight"], rows.dtype))
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        self.seen.update_state(loss)
+        return {"loss": loss, "mean": self.seen.result()}
+
+
+def wasserstein() -> Any:
+    model = Wasserstein()
+    model.compile(keras.optimizers.Adam(0.01), keras.optimizers.RMSprop(0.01))
+    return model, (np.random.default_rng(0).random((4, 4, 4, 1)).astype(np.float32),)
+
+
+def distiller() -> Any:
+    model = Distiller()
+    model.compile("adam", metrics=["sparse_categorical_accuracy"])
+    return model, (data()[0], np.array([0, 2, 1, 1, 0]))
+
+
+def named() -> Any:
+    model = Named()
+    model.compile("adam")
+    x = {"words": np.arange(15).reshape(5, 3) % 9, "rest": np.ones((5, 2), np.float32)}
+    return model, (x, {"label": np.array([0, 2, 1, 1, 0]), "weight": np.linspace(0, 1, 5, dtype=np.float32)})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "loss", "inputs"),
+    [
+        (wasserstein, "d_loss", ["x"]),
+        (distiller, None, ["x", "y"]),
+        (named, None, ["x/rest", "x/words", "y/label", "y/weight"]),
+    ],
+)
+def test_steps_as_keras_pages_write_them(kind: Any, loss: str | None, inputs: list[str]) -> None:
+    """Models that nobody has built: the first batch says what they take."""
+    keras.utils.set_random_seed(3)
+    model, parts = kind()
+    batches = tf.data.Dataset.from_tensors(parts if len(parts) > 1 else parts[0])
+    trainer = ll.Trainer(ll.from_keras(model, loss, data=batches))
+    assert trainer.inputs == inputs
+    ours = trainer.fit(batches, epochs=3)
+    theirs = model.fit(batches, epochs=3, verbose=0)
+    for name, values in theirs.history.items():
+        np.testing.assert_allclose(ours[name], values, rtol=1e-4, err_msg=name)
+    same_weights(model, trainer)

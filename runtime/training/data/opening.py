@@ -7,6 +7,7 @@ import inspect
 import itertools
 import math
 import os
+import weakref
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,10 +27,49 @@ from lstm_lower.runtime.training.data.table import Padding, Table
 # each is copied before the next one is asked for.
 
 
+# Of iterators, which yield a batch only once: those that were looked at before they were opened.
+_SEEN: weakref.WeakKeyDictionary[Iterator[Any], list[Any]] = weakref.WeakKeyDictionary()
+
+
+def first_batches(data: Iterable[Any] | Callable[..., Iterable[Any]], count: int) -> list[Any]:
+    """The first batches of a stream; an iterator that is opened afterwards yields them again.
+
+    Raises:
+        InvalidInputError: it is an iterator that Python lets nobody know again.
+    """
+    if not isinstance(data, Iterator):
+        return list(itertools.islice(iter(_called(data, 0) if callable(data) else data), count))
+    try:
+        seen = _SEEN.setdefault(data, [])
+    except TypeError as error:
+        raise InvalidInputError(
+            f"data requires what can be read again, got a {type(data).__name__}, whose first batch would be lost; a "
+            "function that makes it anew (data=lambda: batches()) can be"
+        ) from error
+    seen += itertools.islice(data, max(0, count - len(seen)))
+    return seen[:count]
+
+
+def _whole(data: Iterator[Any]) -> Iterator[Any]:
+    """All batches of an iterator, those that were looked at first."""
+    try:
+        return itertools.chain(_SEEN.pop(data, []), data)
+    except TypeError:
+        return data
+
+
+def _called(data: Callable[..., Iterable[Any]], epoch: int) -> Iterable[Any]:
+    batches = data(epoch) if _takes_an_epoch(data) else data()
+    if not isinstance(batches, Iterable):
+        raise InvalidInputError(f"data requires a function that returns batches, got {type(batches).__name__}")
+    return batches
+
+
 class StreamSource:
     """Batches as they come: their sizes and their order are the stream's own.
 
-    A batch is a mapping by input name, or a tuple in the order of the inputs.
+    A batch is a mapping by input name, or a tuple in the order of the inputs, or what Keras' `fit` takes: inputs,
+    targets and weights, each of them one or several, in order or by name. A PyDataset of Keras is told of epochs.
     """
 
     def __init__(
@@ -72,25 +112,29 @@ class StreamSource:
 
     def epoch(self, order: Order, epoch: int, first: int = 0) -> Iterator[Batch]:  # noqa: ARG002 (as above)
         yielded = False
+        self._tell("on_epoch_begin")
         for batch in itertools.islice(self._begin(epoch), first, None):
             yielded = True
             yield self._feeds(batch)
         if not yielded and not first:
             raise InvalidInputError(f"data requires at least one batch in every epoch, got none in epoch {epoch + 1}")
+        self._tell("on_epoch_end")
+
+    def _tell(self, what: str) -> None:
+        told = getattr(self._data, what, None)
+        if callable(told):
+            told()
 
     def _begin(self, epoch: int) -> Iterator[Any]:
         data = self._data
         if callable(data):
-            batches = data(epoch) if _takes_an_epoch(data) else data()
-            if not isinstance(batches, Iterable):
-                raise InvalidInputError(f"data requires a function that returns batches, got {type(batches).__name__}")
-            return iter(batches)
+            return iter(_called(data, epoch))
         self.check_epochs(1)
         self._left -= 1
-        return iter(data)
+        return _whole(data) if isinstance(data, Iterator) else iter(data)
 
     def _feeds(self, batch: Any) -> Batch:
-        if not isinstance(batch, Mapping):
+        if not isinstance(batch, Mapping) or not batch.keys() & {*self.layout.fields, *self._names}:
             batch = named(batch, self.layout, self._names, "a batch")
         return _copied(Table.of(self.layout, batch, self._padding, "a batch").feeds(self._padding))
 
@@ -130,12 +174,49 @@ def named(values: Any, layout: Layout, names: Sequence[str], what: str) -> dict[
         InvalidInputError: there are others than inputs.
     """
     parts = list(values) if isinstance(values, (tuple, list)) else [values]
+    while len(parts) > 1 and parts[-1] is None:
+        parts.pop()
     for wanted in (list(layout.fields), list(names)):
-        if len(parts) == len(wanted):
+        if len(parts) == len(wanted) and not any(isinstance(part, Mapping) for part in parts):
             return dict(zip(wanted, parts, strict=True))
+        if (by_role := _by_role(parts, wanted)) is not None:
+            return by_role
     raise InvalidInputError(
         f"{what} requires a value for each of {list(layout.fields)}, in this order or by name, got {len(parts)}"
     )
+
+
+# What Keras calls the parts of a batch; several of a kind are called `x/<name>`.
+_ROLES = ("x", "y", "sample_weight")
+
+
+def _by_role(parts: Sequence[Any], names: Sequence[str]) -> dict[str, Any] | None:
+    """Inputs, targets and weights, each of them one or several, by input name; `None` where they do not fit."""
+    feeds: dict[str, Any] = {}
+    for role, part in itertools.zip_longest(_ROLES, parts[: len(_ROLES)]):
+        wanted = [name for name in names if name == role or name.startswith(f"{role}/")]
+        leaves = dict(_leaves(part, role)) if isinstance(part, (Mapping, tuple, list)) and wanted != [role] else {}
+        if wanted == [role] and isinstance(part, Mapping) and len(part) == 1:
+            leaves = {role: next(iter(part.values()))}
+        elif wanted == [role]:
+            leaves = {role: part}
+        elif not isinstance(part, Mapping) and len(leaves) == len(wanted):
+            leaves = dict(zip(wanted, leaves.values(), strict=True))
+        if any(leaves.get(name) is None for name in wanted):
+            return None
+        feeds |= {name: leaves[name] for name in wanted}
+    return feeds if len(parts) <= len(_ROLES) and len(feeds) == len(names) else None
+
+
+def _leaves(part: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """The ends of a structure, by their names as `from_keras` has them."""
+    if not isinstance(part, (Mapping, tuple, list)):
+        yield path, part
+        return
+    # Of what is within one of them, the names are put together by dots.
+    mark = "." if "/" in path else "/"
+    for key, value in part.items() if isinstance(part, Mapping) else enumerate(part):
+        yield from _leaves(value, f"{path}{mark}{key}")
 
 
 def _takes_an_epoch(function: Callable[..., Any]) -> bool:
