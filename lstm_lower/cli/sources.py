@@ -111,6 +111,13 @@ class ImportOptions:
     state: Sequence[str] | None = None
     opset: int | None = None
 
+    def refuse(self, path: Path) -> None:
+        """Raises an InvalidInputError for options of a TensorFlow graph, of which the file holds none."""
+        given = [name for name, value in vars(self).items() if value and name != "opset"]
+        if given:
+            path.stat()  # of a file that is not there nothing else needs to be said
+            raise InvalidInputError(f"--{given[0]} requires a TensorFlow graph, got {path}")
+
 
 def state_form(texts: Sequence[str] | None) -> tuple[Literal["inputs", "defaults"] | None, list[str]]:
     """Divides the values of `--state`: what becomes of initial values, and pairs.
@@ -161,10 +168,7 @@ def open_model(path: Path, options: ImportOptions) -> ir.Model:
     from lstm_lower.records.model_files import load
 
     if not is_tensorflow(path):
-        given = [name for name, value in vars(options).items() if value and name != "opset"]
-        if given:
-            path.stat()  # of a file that is not there nothing else needs to be said
-            raise InvalidInputError(f"--{given[0]} requires a TensorFlow graph, got {path}")
+        options.refuse(path)
         return load(path)
     path.stat()  # a file that is not there needs no package of an extra
     from lstm_lower.tensorflow import from_tensorflow

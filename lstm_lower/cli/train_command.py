@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from lstm_lower.cli import console
+from lstm_lower.cli.keras_files import KerasFile, is_keras
 from lstm_lower.cli.options import JsonOption, ModelArgument, PluginOption, PrecisionOption, ProviderOption
 from lstm_lower.cli.sources import (
     CheckpointOption,
@@ -132,12 +133,14 @@ def train(
 ) -> None:
     """Train a model that holds one training step, or with --loss and --optimizer any other ONNX model.
 
-    MODEL may be a TensorFlow graph, which is imported first: a .meta file, a SavedModel, a GraphDef.
+    MODEL may be a TensorFlow graph, which is imported first (a .meta file, a SavedModel, a GraphDef), or a compiled
+    Keras model (.keras, .h5).
 
     The folder gets checkpoint.safetensors, best.safetensors, metrics.jsonl (a line per step), epochs.jsonl and a plot
     of the loss. Run the command again to go on after an interruption; Ctrl-C, SIGTERM and SIGHUP save first.
     """
     with console.errors(as_json=as_json, plugins=plugin):
+        from lstm_lower.records.model_files import load
         from lstm_lower.runtime import feeds
         from lstm_lower.runtime.training import fitting
         from lstm_lower.runtime.training.data.layout import Layout
@@ -154,17 +157,21 @@ def train(
             path.stat()  # what is not there is said before anything is made
         padding = padding_of(pad, lengths, bucket)
         axes = parse_named("--sample-axis", sample_axis, int)
-        check_back(back)
+        graph_options = ImportOptions(inputs, outputs, signature, checkpoint=checkpoint)
+        keras_file = KerasFile(model) if is_keras(model) else None
+        check_back(back, of_keras=keras_file is not None)
+        if keras_file is None:
+            step = training_step(opened(model, graph_options), loss, optimizer, trainable)
+        else:
+            graph_options.refuse(model)
+            if trainable is not None:
+                raise InvalidInputError("--trainable requires an ONNX model, got a file of Keras'; layers say it there")
+            step = load(keras_file.step(loss, optimizer))
         trainer = Trainer(
-            training_step(
-                opened(model, ImportOptions(inputs, outputs, signature, checkpoint=checkpoint)),
-                loss,
-                optimizer,
-                trainable,
-            ),
+            step,
             provider,
             initial_values=None if initial is None else feeds.read_arrays(initial)[0],
-            optimizer=optimizer,
+            optimizer=optimizer if keras_file is None else None,
             learning_rate=learning_rate,
             clip_norm=clip_norm,
             accumulate=accumulate,
@@ -215,7 +222,10 @@ def train(
         if back is not None and ended is None:
             if workers is not None:
                 trainer.resume(out / "checkpoint.safetensors")
-            write_back(trainer, model, checkpoint, back)
+            if keras_file is None:
+                write_back(trainer, model, checkpoint, back)
+            else:
+                keras_file.write(trainer, back)
         if ended is not None:
             _note("interrupted and saved; the same command continues")
             raise typer.Exit(128 + ended)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lstm_lower.cli.keras_files import check_ending
 from lstm_lower.records.content_kinds import Kind, content_of, is_tensorflow
 from lstm_lower.records.files import check_place
 
@@ -19,18 +20,21 @@ BackOption = Annotated[
         "--back",
         metavar="PATH",
         help="Where the trained weights go in the form that MODEL came in: a SavedModel's folder, the prefix of a "
-        "checkpoint for another TensorFlow graph, or an ONNX file.",
+        "checkpoint for another TensorFlow graph, an ONNX file, or a .keras, .h5 or .weights.h5 file.",
         show_default=False,
     ),
 ]
 
 
-def check_back(back: Path | None) -> None:
+def check_back(back: Path | None, *, of_keras: bool) -> None:
     """Checks, before a run, that what it ends in can be written.
 
     Raises:
+        InvalidInputError: Keras would not know what to write by such a name.
         OSError: it cannot, or is a file of an input.
     """
+    if back is not None and of_keras:
+        check_ending(back)
     if back is not None and not back.is_dir():
         check_place(back, back.with_name(f"{back.name}.index"))
 
