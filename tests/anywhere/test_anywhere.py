@@ -23,7 +23,7 @@ import pytest
 
 import lstm_lower as ll
 from lstm_lower.runtime.training import checkpoint, page
-from tests.anywhere.conftest import digits
+from tests.anywhere.conformance import digits
 from tests.anywhere.support import EXAMPLE, ROOT, Case, chromium, in_python, node, package
 from tests.support import bundles, documentation
 
@@ -51,6 +51,13 @@ def test_node(case: Case, tmp_path: Path) -> None:
     _check(case, _run(*words, folder=tmp_path), tmp_path / "predict.onnx")
 
 
+def test_the_conformance_set_by_the_package(case: Case, tmp_path: Path) -> None:
+    """As docs/other-languages.md describes it, from its files alone."""
+    told = _run(node(), Path(__file__).parent / "conformance.mjs", case.bundle.parent, folder=tmp_path)
+    assert told["worst"] < 1e-5
+    assert told["classes"]
+
+
 @pytest.mark.slow
 def test_the_format_of_reduced_builds(case: Case, tmp_path: Path) -> None:
     """onnxruntime's own tool takes a bundle, and its files train as the bundle's do."""
@@ -74,9 +81,7 @@ def _saved(arrays: Any, folder: Path) -> Path:
 
 
 def test_cpp(case: Case, program: Path, tmp_path: Path) -> None:
-    with np.load(case.data) as arrays:
-        data = _saved(arrays, tmp_path / "data")
-    words = (program, case.bundle, data, len(case.losses), case.size)
+    words = (program, case.bundle, case.bundle.parent / "data", len(case.losses), case.size)
     _check(case, _run(*words, folder=tmp_path), tmp_path / "predict.onnx")
 
 

@@ -29,7 +29,7 @@ PYTHON = "python"
 # tests/anywhere runs it.
 JAVASCRIPT = "js"
 # Languages that nobody runs. A block in any other language, or in none, is a fault.
-SHOWN = ("text", "toml", "json")
+SHOWN = ("text", "toml", "json", "rust", "csharp", "java", "kotlin", "swift")
 
 # The beginning of a command that is not run -> why. Whatever installs something changes the environment of the tests;
 # `.ci/run` does it in environments of its own.
@@ -53,6 +53,7 @@ NOT_RUN = {
     "python -m benchmarks pages web": "downloads TensorFlow.js; tests/benchmarks/test_web.py trains without it",
     "python tests/kill_workers.py": "takes minutes; tests/runtime/parallel/test_workers.py kills two workers",
     "python tests/several_hosts.py": "makes network namespaces, as root; tests/runtime/parallel compares workers",
+    "python -m tests.anywhere.conformance": "needs PyTorch and scikit-learn; tests/anywhere writes each case",
     "python -m tests.fuzz": "runs for as long as it is told; tests/project/test_fuzz.py runs its parts",
     "python -m sphinx": "a step of .ci/run",
     ".ci/typecheck": "a step of .ci/run",
