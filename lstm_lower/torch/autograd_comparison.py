@@ -260,11 +260,6 @@ class _Beside:
             self._shapes = self.sizes()
         except _FailedRunError as error:
             return _Fault(f"a step with {error} for {self._said()}", raised=True)
-        except NotComparedError:
-            self._taken = False
-            return None
-        except UnsupportedOpError:
-            raise
         except Exception:  # noqa: BLE001
             self._taken = False
             return None

@@ -6,7 +6,7 @@ that are taken while a trace becomes ONNX. What follows from them shows where th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import sympy
@@ -24,8 +24,6 @@ _LARGE = 1 << 20
 
 # Open size -> number.
 Sizes = Mapping[Any, int]
-# How a step differs where its inputs have some sizes: `None` where it does not.
-Fault = Callable[[Sizes], Any]
 
 
 class OpenSizes:
