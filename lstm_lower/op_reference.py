@@ -63,6 +63,7 @@ FAMILIES = {
     "ort_updates": "onnxruntime-training: accumulators, optimizers",
     "ort_fused": "onnxruntime's optimizers: fused layers, weights of few bits",
     "ort_attention": "onnxruntime's optimizers: attention",
+    "ort_quantized": "onnxruntime's quantizers: integers that stand for numbers",
 }
 
 _NOTES = {

@@ -261,8 +261,11 @@ def check_rules(model: ir.Model, activity: Activity) -> None:
     """Refuses a model in which gradients flow through operators that have no rule."""
     missing = []
     for node in activity.nodes(model.graph):
-        if not has_rule(node, activity.facts):
-            kind = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+        kind = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+        if activity.reads_integers(node):
+            required, got = "operands of a floating dtype, as DequantizeLinear makes them", "quantized integers"
+            missing.append((kind, requires(node.op_type, node_label(node), "its gradient", required, got)))
+        elif not has_rule(node, activity.facts):
             # onnx has a function for it, but only for known shapes.
             unknown = [x for x in node.inputs if x is not None and activity.facts.rank(x) is None]
             required, got = (

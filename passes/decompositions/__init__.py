@@ -6,6 +6,7 @@ from lstm_lower.passes.decompositions import (  # noqa: F401 (fills the registry
     images,
     losses,
     normalization,
+    quantization,
     recurrent,
 )
 from lstm_lower.passes.rewriting import decomposes as decomposes

@@ -19,6 +19,16 @@ from lstm_lower.passes.gradients.registry import is_flat
 # A graph, or nodes of one in an order in which they can run.
 Nodes = ir.Graph | Sequence[ir.Node]
 
+# What makes integers of numbers that gradients flow through: the first output.
+_QUANTIZING = std.QuantizeLinear | std.DynamicQuantizeLinear
+# Through what of these integers they flow on: what moves them, chooses among them, or adds them up.
+_OF_INTEGERS = (
+    *(std.Scaled, std.MatMulInteger, std.ConvInteger, std.Cast, std.Identity),
+    *(std.Transpose, std.Reshape, std.Flatten, std.Squeeze, std.Unsqueeze, std.Expand, std.Tile, std.Slice, std.Split),
+    *(std.Concat, std.Gather, std.GatherND, std.Pad, std.SpaceToDepth, std.DepthToSpace, std.Resize, std.MaxPool),
+    *(std.Add, std.Sub, std.Neg, std.Max, std.Min, std.Clip, std.Relu, std.Where, std.ReduceSum),
+)
+
 
 def weights(graph: ir.Graph, facts: Facts) -> list[ir.Value]:
     """The initializers of a floating dtype that can have gradients: no region or scales of a Resize."""
@@ -50,10 +60,12 @@ class Activity:
 
     Attributes:
         active: the values that vary with the inputs and that the results vary with.
+        quantized: integers that stand for numbers, in steps of a scale, of values that vary with the inputs.
     """
 
     def __init__(self, graph: Nodes, facts: Facts, inputs: Iterable[ir.Value], results: Iterable[ir.Value]) -> None:
         self.facts = facts
+        self.quantized: set[ir.Value] = set()
         self._varied: set[ir.Value] = set(inputs)
         self._forward(graph)
         self.active: set[ir.Value] = {value for value in results if value in self._varied}
@@ -63,6 +75,11 @@ class Activity:
         """The nodes that gradients flow through, those of inner graphs included."""
         return [node for node in all_nodes(graph) if self._flows(node)]
 
+    def reads_integers(self, node: ir.Node) -> bool:
+        """Whether a node computes with integers that stand for numbers what has no gradient of integers."""
+        view = self.facts.view(node)
+        return any(x in self.quantized for x in operands(node)) and not isinstance(view, _OF_INTEGERS)
+
     def _flows(self, node: ir.Node) -> bool:
         return any(x in self.active for x in node.outputs) and any(x in self.active for x in _read(node))
 
@@ -71,14 +88,26 @@ class Activity:
             if subgraphs_of(node):
                 self._forward_through(node)
             elif any(x in self._varied for x in _read(node)):
-                if self._has_bits(node):
-                    self._varied.update(x for x in node.outputs if self.facts.dtype(x) != ir.DataType.BOOL)
-                elif not is_flat(self.facts.view(node)):
+                view = self.facts.view(node)
+                if isinstance(view, _QUANTIZING):
+                    self._quantize(node.outputs[:1])
+                elif any(x in self.quantized for x in node.inputs) and not is_flat(view):
                     self._varied.update(x for x in node.outputs if self._may_vary(x))
+                    self._quantize(node.outputs)
+                elif self._has_bits(node):
+                    self._varied.update(x for x in node.outputs if self.facts.dtype(x) != ir.DataType.BOOL)
+                elif not is_flat(view):
+                    self._varied.update(x for x in node.outputs if self._may_vary(x))
+
+    def _quantize(self, values: Iterable[ir.Value]) -> None:
+        """Notes integers that stand for numbers; truth values and floats of 8 bits do not."""
+        integers = {x for x in values if (dtype := self.facts.dtype(x)) is not None and dtype.is_integer()}
+        self.quantized |= integers
+        self._varied |= integers
 
     def _has_bits(self, node: ir.Node) -> bool:
         """Whether what varies is read as bits: integers of these are no steps, until something compares them."""
-        integers = (x for x in node.inputs if x in self._varied and not self._may_vary(x))
+        integers = (x for x in node.inputs if x in self._varied and x not in self.quantized and not self._may_vary(x))
         return std.BitCast.matches(node) or any(True for _ in integers)
 
     def _may_vary(self, value: ir.Value) -> bool:
@@ -97,6 +126,9 @@ class Activity:
                 self._forward(graph)
             varied = [outer for inner, outer in results if inner in self._varied and self._may_vary(outer)]
             self._varied.update(varied)
+        if any(x in self.quantized for x in [*operands(node), *(inner for inner, _ in results)]):
+            what, got = "operands and results of a floating dtype, as DequantizeLinear makes them", "quantized integers"
+            raise UnsupportedOpError(requires(node.op_type, node_label(node), "its gradient", what, got))
 
     def _backward(self, graph: Nodes) -> None:
         for node in reversed(graph):

@@ -62,6 +62,8 @@ def _way(schema: Any) -> str:
         return _FLAT
     if view is not None and issubclass(view, kinds()):
         return _APART
+    if view is not None and issubclass(view, std.QLinear):
+        return _DECOMPOSED
     if not any(_may_be_floating(formal) for formal in schema.outputs):
         return _NOTHING
     if not any(_may_be_floating(formal) for formal in schema.inputs) and not _holds_graphs(schema):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from lstm_lower import plugins
@@ -41,7 +42,13 @@ class Cotangents:
     def __getitem__(self, index: int) -> Expr:
         """The gradient of an output; zeros where nothing flows."""
         gradient, output = self.given[index], self.outputs[index]
-        return output.builder.zeros_like(output) if gradient is None else gradient
+        if gradient is not None:
+            return gradient
+        if not output.dtype.is_integer():
+            return output.builder.zeros_like(output)
+        # What the integers stand for is of the dtype that gradients of others have.
+        dtype = next(x.dtype for x in self.given if x is not None)
+        return output.builder.op(std.ConstantOfShape, output.sizes(), value=ir.Tensor(np.zeros(1, dtype.numpy())))
 
     def __len__(self) -> int:
         return len(self.given)

@@ -32,9 +32,9 @@ class ReverseMode:
         self.gradients: dict[ir.Value, Expr] = {}
 
     def add(self, value: ir.Value, gradient: Expr) -> None:
-        """Lets a gradient flow into a value, in the value's dtype."""
+        """Lets a gradient flow into a value, in the value's dtype; of integers it is that of what they stand for."""
         dtype = self.builder.facts.dtype(value)
-        gradient = gradient if dtype is None else gradient.cast(dtype)
+        gradient = gradient if dtype is None or dtype.is_integer() else gradient.cast(dtype)
         before = self.gradients.get(value)
         self.gradients[value] = gradient if before is None else before + gradient
 

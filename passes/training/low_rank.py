@@ -19,9 +19,11 @@ import onnx_ir as ir
 from lstm_lower.errors import InvalidInputError, some
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
-from lstm_lower.graph.edit import detach, set_operands
+from lstm_lower.graph.edit import detach, lone_reader, set_operands
+from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.scopes import scope
 from lstm_lower.graph.subgraphs import all_nodes
+from lstm_lower.passes.decompositions.decompose import DecomposePass
 from lstm_lower.passes.model_pass import Pass
 from lstm_lower.records import adaptation
 from lstm_lower.records.adaptation import Adaptation, Kind
@@ -39,6 +41,8 @@ class _Place:
     Attributes:
         node: the node.
         operand: which operand it is.
+        x: what it is multiplied with, a floating value.
+        last: the node that makes a floating value of the product: of integers that which scales it, else the node.
         module: its name.
         kind: what the node is.
         source: the constant that it is made of.
@@ -47,6 +51,8 @@ class _Place:
 
     node: ir.Node
     operand: int
+    x: ir.Value
+    last: ir.Node
     module: str
     kind: Kind
     source: ir.Value
@@ -57,7 +63,8 @@ class _Place:
 class LowRankPass(Pass):
     """Adds `alpha / rank * B @ A` to weights of MatMul, Gemm, Conv, LSTM and GRU that are made of constants.
 
-    Weights may be made of integers, as by DequantizeLinear: they are not changed. The product of a layer's input with
+    Weights may be made of integers, as by DequantizeLinear, or be integers of MatMulInteger and ConvInteger: they are
+    not changed. The product of a layer's input with
     both matrices is added to its output; only recurrent layers get a sum of matrices as their weight.
 
     Attributes:
@@ -92,6 +99,7 @@ class LowRankPass(Pass):
         """
         if adaptation.parse(model.metadata_props) is not None:
             raise InvalidInputError("lora requires a model without low-rank matrices, got one that ll.lora made")
+        float_products(self, model)
         places = self._chosen(self._places(model))
         alpha = float(self.rank if self.alpha is None else self.alpha)
         random = np.random.default_rng(self.seed)
@@ -99,7 +107,7 @@ class LowRankPass(Pass):
         for place in places:
             if place.module not in matrices:
                 matrices[place.module] = self._matrices(model.graph, place, random)
-            b = Builder.before(place.node, self.context.space)
+            b = Builder.before(place.last, self.context.space)
             first, second = map(b.wrap, matrices[place.module])
             _ADDED[place.kind](b, place, first, second, alpha / self.rank)
         adaptation.write(model, Adaptation(self.rank, alpha, {place.module: place.kind for place in places}))
@@ -116,25 +124,28 @@ class LowRankPass(Pass):
                     constant_source(value),
                     self.context.space.facts.shape(value) if value is not None else None,
                 )
-                if source is None or shape is None or not all(isinstance(size, int) for size in shape):
+                floating = _floating_ends(node, self.context.space.facts)
+                if source is None or shape is None or floating is None:
+                    continue
+                if not all(isinstance(size, int) for size in shape):
                     continue
                 sizes = tuple(size for size in shape if isinstance(size, int))
                 sizes = sizes[::-1] if _is_transposed(self.context.space.facts.view(node)) else sizes
                 key = source, operand, sizes
                 if key not in named:
                     named[key] = _unique(_module(source, node, kind), named.values())
-                places.append(_Place(node, operand, named[key], kind, source, sizes))
+                places.append(_Place(node, operand, *floating, named[key], kind, source, sizes))
         return places
 
     def _operands(self, node: ir.Node) -> list[tuple[int, Kind]]:
         """The operands of a node that are weights."""
         facts = self.context.space.facts
         match facts.view(node):
-            case std.MatMul() if facts.rank(node.inputs[1]) == 2:
+            case std.MatMul() | std.MatMulInteger() if facts.rank(node.inputs[1]) == 2:
                 return [(1, "linear")]
             case std.Gemm() as view if not view.trans_a and view.alpha == 1:
                 return [(1, "linear")]
-            case std.Conv() as view if view.group == 1:
+            case std.Conv() | std.ConvInteger() as view if view.group == 1:
                 return [(1, "convolution")]
             case std.LSTM() | std.GRU():
                 return [(1, "recurrent"), (2, "recurrent")]
@@ -167,7 +178,7 @@ class LowRankPass(Pass):
 
     def _matrices(self, graph: ir.Graph, place: _Place, random: np.random.Generator) -> tuple[ir.Value, ir.Value]:
         """Both matrices as initializers; of A the first values are those of PyTorch's own layers."""
-        dtype = self.context.space.facts.dtype(place.node.inputs[0]) or ir.DataType.FLOAT
+        dtype = self.context.space.facts.dtype(place.x) or ir.DataType.FLOAT
         forms = _forms(place, self.rank)
         # A row of A is as long as what it multiplies.
         bound = 1 / math.sqrt(math.prod(forms[0][2:] if place.kind == "recurrent" else forms[0][1:]))
@@ -201,20 +212,20 @@ def _is_transposed(view: std.Standard | None) -> bool:
 
 
 def _beside(b: Builder, place: _Place, added: Expr) -> None:
-    """Adds something to what a node returns."""
-    (base,) = b.repeat(place.node, place.node.inputs)
-    b.replace(place.node.outputs[0], b.wrap(base) + added)
-    detach(place.node)
+    """Adds something to the floating value that is made of a product."""
+    (base,) = b.repeat(place.last, place.last.inputs)
+    b.replace(place.last.outputs[0], b.wrap(base) + added)
+    detach(place.last)
 
 
 def _add_linear(b: Builder, place: _Place, first: Expr, second: Expr, scale: float) -> None:
-    x = b.wrap(_held(place.node.inputs[0]))
+    x = b.wrap(place.x)
     _beside(b, place, x @ first.mT @ second.mT * scale)
 
 
 def _add_convolution(b: Builder, place: _Place, first: Expr, second: Expr, scale: float) -> None:
-    narrow = b.again(place.node, [place.node.inputs[0], first]).outputs[0]
-    _beside(b, place, b.op(std.Conv, b.wrap(narrow), second) * scale)
+    narrow = b.op(std.Conv, b.wrap(place.x), first, **place.node.attributes)
+    _beside(b, place, b.op(std.Conv, narrow, second) * scale)
 
 
 def _add_recurrent(b: Builder, place: _Place, first: Expr, second: Expr, scale: float) -> None:
@@ -232,6 +243,42 @@ _ADDED: Mapping[Kind, Callable[[Builder, _Place, Expr, Expr, float], None]] = {
 def _held(value: ir.Value | None) -> ir.Value:
     assert value is not None
     return value
+
+
+def float_products(editing: Pass, model: ir.Model) -> None:
+    """Writes products from integers to integers as products of what these stand for."""
+    if any(std.QLinear.matches(node) for node in all_nodes(model.graph)):
+        DecomposePass(std.QLinear.matches).share(editing.context)(model)
+
+
+def _floating_ends(node: ir.Node, facts: Facts) -> tuple[ir.Value, ir.Node] | None:
+    """What a product reads, and the node that makes the floating value that it stands for."""
+    x = _held(node.inputs[0])
+    if not isinstance(facts.view(node), std.MatMulInteger | std.ConvInteger):
+        return x, node
+    quantized = facts.maker(x)
+    cast = lone_reader(node.outputs[0])
+    scaled = lone_reader(cast.outputs[0]) if cast is not None and std.Cast.matches(cast) else None
+    if not isinstance(quantized, std.QuantizeLinear | std.DynamicQuantizeLinear) or not std.Mul.matches(scaled):
+        return None
+    return quantized.data, scaled
+
+
+def layer_of(value: ir.Value | None, facts: Facts) -> tuple[ir.Node, ir.Value] | None:
+    """The product with a matrix that makes a floating value, also of integers, and what it reads."""
+    node = None if value is None else value.producer()
+    products = [node]
+    if std.Mul.matches(node):
+        casts = [facts.maker(x) for x in node.inputs]
+        products = [cast.data.producer() for cast in casts if isinstance(cast, std.Cast)]
+    for product in products:
+        view = facts.view(product)
+        ends = None
+        if isinstance(view, std.MatMul | std.MatMulInteger) or (isinstance(view, std.Gemm) and not view.trans_a):
+            ends = _floating_ends(view.node, facts)
+        if view is not None and ends is not None and ends[1] is node and facts.rank(view.node.inputs[1]) == 2:
+            return view.node, ends[0]
+    return None
 
 
 def constant_source(value: ir.Value | None) -> ir.Value | None:

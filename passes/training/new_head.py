@@ -15,7 +15,7 @@ from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.edit import detach, remove_unread
 from lstm_lower.graph.values import declared_shape, stated
 from lstm_lower.passes.model_pass import Pass
-from lstm_lower.passes.training.low_rank import constant_source
+from lstm_lower.passes.training.low_rank import constant_source, float_products, layer_of
 
 # The weights of the new layer.
 WEIGHT, BIAS = "head.weight", "head.bias"
@@ -51,6 +51,8 @@ class NewHeadPass(Pass):
         graph = model.graph
         if not graph.outputs:
             raise InvalidInputError("replace_head requires a model with an output, got none")
+        float_products(self, model)
+        self._leave_unrounded(graph)
         made, behind = graph.outputs[0], [graph.outputs[0]]
         while (node := made.producer()) is not None and isinstance(self.context.space.facts.view(node), _BEHIND):
             made = _operand(node, 0)
@@ -68,22 +70,39 @@ class NewHeadPass(Pass):
                 del graph.initializers[name]
         return ir.passes.PassResult(model, modified=True)
 
+    def _leave_unrounded(self, graph: ir.Graph) -> None:
+        """Takes away what quantizes the last layer's numbers: their range is that of the old classes."""
+        value: ir.Value | None = graph.outputs[0]
+        while value is not None and (node := value.producer()) is not None:
+            value = _operand(node, 0) if isinstance(self.context.space.facts.view(node), _BEHIND) else None
+            if (unrounded := self._unrounded(node.outputs[0])) is not node.outputs[0]:
+                Builder.before(node, self.context.space).replace(node.outputs[0], unrounded)
+                remove_unread(graph)
+                value = graph.outputs[0]
+
+    def _unrounded(self, value: ir.Value | None) -> ir.Value | None:
+        """What was quantized and dequantized again, else the value itself."""
+        facts = self.context.space.facts
+        view = facts.maker(value)
+        quantized = facts.maker(view.data) if isinstance(view, std.DequantizeLinear) else None
+        return self._unrounded(quantized.data) if isinstance(quantized, std.QuantizeLinear) else value
+
     def _features(self, made: ir.Value) -> ir.Value:
         """What the last layer reads."""
         facts = self.context.space.facts
-        node = made.producer()
-        view = None if node is None else facts.view(node)
-        if isinstance(view, std.Add) and node is not None:
-            products = [x for x in map(_producer, node.inputs) if x is not None and std.MatMul.matches(x)]
-            view = facts.view(products[0]) if len(products) == 1 else None
-        linear = isinstance(view, std.MatMul) or (isinstance(view, std.Gemm) and not view.trans_a)
-        if view is None or not linear or facts.rank(view.node.inputs[1]) != 2 or not _are_weights(node, view):
+        node, layer, others = made.producer(), layer_of(made, facts), list[ir.Value | None]()
+        if layer is None and node is not None and std.Add.matches(node):
+            layers = [layer_of(self._unrounded(x), facts) for x in node.inputs]
+            layer = next((each for each in layers if each is not None), None)
+            others = [x for x, each in zip(node.inputs, layers, strict=True) if each is None]
+        # What else is added would be lost.
+        if layer is None or any(constant_source(x) is None for x in [*_weights(layer[0]), *others]):
             got = "an input" if node is None else f"{node.op_type} '{node.name}'"
             raise UnsupportedOpError(
                 "replace_head requires a first output that a product with a matrix makes, plus a bias or not, "
                 f"got {got}"
             )
-        return _operand(view.node, 0)
+        return layer[1]
 
     def _check_readers(self, graph: ir.Graph, behind: list[ir.Value]) -> None:
         """Refuses other readers of the last layer, whose sizes would be others, too."""
@@ -139,11 +158,10 @@ def _nodes_before(made: ir.Value, features: ir.Value) -> set[ir.Node]:
     return nodes
 
 
-def _are_weights(node: ir.Node | None, product: std.Standard) -> bool:
-    """Whether all that a layer reads beside its features are constants: what else is added would be lost."""
-    read = [*product.node.inputs[1:], *(node.inputs if node is not None and node is not product.node else [])]
-    result = product.node.outputs[0]
-    return all(constant_source(x) is not None for x in read if x is not None and x is not result)
+def _weights(product: ir.Node) -> list[ir.Value]:
+    """The matrix, and what a Gemm adds: not the zero point of what integers stand for features."""
+    read = product.inputs[1:2] if std.MatMulInteger.matches(product) else product.inputs[1:]
+    return [value for value in read if value is not None]
 
 
 def _operand(node: ir.Node, index: int) -> ir.Value:

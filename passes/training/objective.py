@@ -238,7 +238,7 @@ class ObjectivePass(Pass):
 def _none(model: ir.Model, floating: Sequence[ir.Value], fixed: Mapping[ir.Value, str]) -> str:
     """What a model has in place of weights."""
     if any(std.DequantizeLinear.matches(node) for node in all_nodes(model.graph)):
-        return "integers that are dequantized; train the model before it is quantized"
+        return "integers that are dequantized; ll.lora gives these low-rank matrices, ll.replace_head a new last layer"
     if floating:
         return f"none; trainable chooses among {_listed(floating, fixed)}"
     return "a model without initializers of a floating dtype"

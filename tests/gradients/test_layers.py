@@ -153,16 +153,6 @@ def test_dequantize(name: str, dims: str, zero: bool) -> None:
     check(model_of("DequantizeLinear", feeds, dims=dims, **attributes), feeds, step=0.5, tolerance=2e-5)
 
 
-def test_what_is_quantized_is_flat() -> None:
-    text = """<ir_version: 9, opset_import: ["" : 19]> g (float[4] x, float s) => (float[4] y) {
-      zero = Constant <value = int8 {0}> ()  q = QuantizeLinear(x, s, zero)  y = DequantizeLinear(q, s, zero) }"""
-    x = np.asarray([-0.4, 0.1, 0.3, 0.7], np.float32)
-    feeds = {"x": x, "s": np.asarray(0.25, np.float32), "seed/y": np.ones(4, np.float32)}
-    found = run(ll.gradient(onnx.parser.parse_model(text), "y", ["x", "s"], seeds=True), feeds)
-    np.testing.assert_array_equal(found["grad/x"], np.zeros(4, np.float32))
-    np.testing.assert_allclose(found["grad/s"], np.round(x / 0.25).sum())
-
-
 STEPS = """<ir_version: 10, opset_import: ["" : 21]>
 g (float[T,2,4] x, float[2,4] h0, float[4] w, float ratio) => (float[T,2,4] ys, float[T,2,4] kept) {
   training = Constant <value = bool {1}> ()

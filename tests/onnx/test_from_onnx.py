@@ -178,7 +178,7 @@ CONSTANT = HEAD + "(float[B, 3] y) <float[3] w = {1, 2, 3}> { r = Floor(w)  y = 
     ("text", "message"),
     [
         (INDICES, "a floating dtype, got 'i' of INT64; in Python, a function of all outputs and targets takes 'p'"),
-        (INTEGERS, "got integers that are dequantized; train the model before it is quantized"),
+        (INTEGERS, "got integers that are dequantized; ll.lora gives these low-rank"),
         (CONSTANT, "got none; trainable chooses among w"),
         (HEAD + "(float[B, 3] y) { y = Abs(x) }", "got a model without initializers of a floating"),
     ],

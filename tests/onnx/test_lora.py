@@ -17,6 +17,7 @@ import safetensors.numpy
 import lstm_lower as ll
 from lstm_lower.errors import InvalidInputError
 from tests.support.command_line import run, succeed
+from tests.support.quantized_models import FORMATS, KINDS, data, quantized
 
 Array = np.ndarray[Any, Any]
 RANDOM = np.random.default_rng(0)
@@ -177,11 +178,7 @@ def test_a_base_of_eight_bits() -> None:
     weight = codes * scales
     assert set(first) == {"base_model.model.q.lora_A.weight", "base_model.model.q.lora_B.weight"}
     _followed(first, lambda held: _one_layer(held, "q", weight), losses)
-    assert (
-        any(node.op_type == "DequantizeLinear" for node in ll.ir.to_proto(trainer.model).graph.node)
-        if hasattr(ll, "ir")
-        else True
-    )
+    assert any(node.op_type == "DequantizeLinear" for node in trainer.model.graph)
 
 
 def test_a_base_of_four_bits() -> None:
@@ -198,6 +195,34 @@ def test_a_base_of_four_bits() -> None:
     flat = np.concatenate([X.reshape(5, 48)] * 2, axis=1)[:, :64]
     _followed(first, lambda held: _one_layer(held, "q", weight, flat), losses)
     _check_packed(trainer, codes)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_networks_of_integers(kind: str, form: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """As onnxruntime's quantizers write them: what they compute stays, integers stay, and all layers are trained."""
+    model = quantized(kind, form, tmp_path_factory.getbasetemp())
+    before = ort.InferenceSession(model.SerializeToString()).run(None, {"x": data(kind)})[0]
+    floats = ll.lora(quantized(kind, "float", tmp_path_factory.getbasetemp()), RANK)
+    adapted = ll.lora(model, RANK)
+    assert len(_matrices(adapted)) == len(_matrices(floats))
+    trainer = ll.Trainer(ll.from_onnx(adapted, "cross_entropy", "adam"), learning_rate=0.02)
+    np.testing.assert_allclose(trainer.predict({"x": data(kind)})["y"], before, atol=0.02 if kind == "lstm" else 0)
+    classes = RANDOM.integers(0, 3, len(before))
+    first = trainer.state_dict()
+    losses = [trainer.step({"x": data(kind), "target": classes}).loss for _ in range(15)]
+    assert losses[-1] < 0.95 * losses[0]
+    assert all(np.any(trainer.state_dict()[name] != first[name]) for name in _matrices(adapted))
+    held = trainer.model.graph.initializers
+    for tensor in model.graph.initializer:
+        if tensor.name.endswith("_quantized") and tensor.dims[1:]:
+            own = held[tensor.name].const_value
+            assert own is not None
+            np.testing.assert_array_equal(own.numpy(), onnx.numpy_helper.to_array(tensor))
+
+
+def _matrices(model: onnx.ModelProto) -> list[str]:
+    return [tensor.name for tensor in model.graph.initializer if ".lora_" in tensor.name]
 
 
 def _check_packed(trainer: ll.Trainer, codes: Array) -> None:

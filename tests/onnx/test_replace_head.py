@@ -12,6 +12,7 @@ import pytest
 
 import lstm_lower as ll
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError
+from tests.support.quantized_models import FORMATS, KINDS, data, quantized
 
 RANDOM = np.random.default_rng(0)
 X, TARGET = RANDOM.standard_normal((6, 4), np.float32), np.array([0, 4, 2, 1, 3, 0])
@@ -105,3 +106,21 @@ def test_arguments() -> None:
                 each[:] = ["head.weight" if x == "u" else x for x in each]
     with pytest.raises(InvalidInputError, match=r"reads 'head\.weight'"):
         ll.replace_head(model, 4)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_networks_of_integers(kind: str, form: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """As onnxruntime's quantizers write them: the new layer is one of floats, which nothing rounds."""
+    folder = tmp_path_factory.getbasetemp()
+    trainers = []
+    for each in (form, "float"):
+        tuned = ll.replace_head(quantized(kind, each, folder), classes=5)
+        trainers.append(
+            ll.Trainer(ll.from_onnx(tuned, "cross_entropy", "adam", trainable="head.*"), learning_rate=0.02)
+        )
+    feeds = {"x": data(kind), "target": np.arange(len(data(kind))) % 5}
+    losses = [[trainer.step(feeds).loss for _ in range(15)] for trainer in trainers]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=0.01)
+    assert losses[0][-1] < losses[0][0]
+    assert trainers[0].predict({"x": data(kind)})["y"].shape == (len(data(kind)), 5)

@@ -36,6 +36,7 @@ from tests.rules import (
     test_math_ops,
     test_ordinary_ops,
     test_ort_fused,
+    test_ort_quantized,
     test_ort_training,
     test_spatial_gradients,
 )
@@ -225,6 +226,9 @@ def _add_onnxruntimes(found: _Witnesses) -> None:
         name = "-".join([case.op, *case.outputs])
         check = test_ort_fused.test_ops_compute_what_onnxruntimes_kernels_do
         found.add((MICROSOFT, case.op), name, check, case)
+    for place, case in enumerate(test_ort_quantized.CASES):
+        check = test_ort_quantized.test_ops_compute_what_onnxruntimes_kernels_do
+        found.add((MICROSOFT, case.op), f"{case.op}-{place}", check, case)
     for case in test_ort_training.cases():
         found.add((MICROSOFT, case.op), case.op, test_ort_training.test_ops_compute_what_their_oracles_do, case)
     for forward, backward, attributes in test_ort_training.recurrent_cases():

@@ -85,9 +85,7 @@ class Windowed(Spatial, abstract=True):
 class Filtering(Windowed, abstract=True):
     """Windows with weights."""
 
-    linear = (0, 1)
     weights = Operand(1)
-    bias = Optional(2)
     group = Attribute("group", 1)
 
     @property
@@ -111,10 +109,15 @@ class Filtering(Windowed, abstract=True):
         return sizes if len(sizes) == len(weights) - 2 else None
 
 
-class Conv(Filtering): ...
+class Conv(Filtering):
+    linear = (0, 1)
+    bias = Optional(2)
 
 
 class ConvTranspose(Filtering):
+    linear = (0, 1)
+    bias = Optional(2)
+
     @property
     def output_padding(self) -> tuple[int, ...] | None:
         """Sizes that the result has besides, at the end of each axis."""

@@ -10,6 +10,7 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidModelError, requires
+from lstm_lower.graph.standard.images import Filtering
 from lstm_lower.graph.standard.reductions import AlongAxis
 from lstm_lower.graph.standard.view import Attribute, Operand, Optional, Standard, counted, text
 
@@ -353,12 +354,9 @@ class NegativeLogLikelihoodLoss(ClassLoss): ...
 _SCALES, _ZERO_POINTS = "scales of quantized numbers", "zero points of quantized numbers"
 
 
-class QuantizeLinear(Standard):
-    scale = Operand(1, _SCALES)
-    zero_point = Optional(2, _ZERO_POINTS)
+class Scaled(Standard, abstract=True):
+    """Between numbers and the integers that stand for them, by a scale for all, for each of an axis, or for a block."""
 
-
-class DequantizeLinear(Standard):
     data = Operand(0)
     scale = Operand(1, _SCALES)
     zero_point = Optional(2, _ZERO_POINTS)
@@ -370,13 +368,24 @@ class DequantizeLinear(Standard):
         return counted(self.attribute("axis", 1), self.rank())
 
 
-class DynamicQuantizeLinear(Standard): ...
+class QuantizeLinear(Scaled): ...
 
 
-class MatMulInteger(Standard): ...
+class DequantizeLinear(Scaled): ...
 
 
-class ConvInteger(Standard): ...
+class DynamicQuantizeLinear(Standard):
+    data = Operand(0)
+
+
+class MatMulInteger(Standard):
+    a_zero_point = Optional(2, _ZERO_POINTS)
+    b_zero_point = Optional(3, _ZERO_POINTS)
+
+
+class ConvInteger(Filtering):
+    x_zero_point = Optional(2, _ZERO_POINTS)
+    w_zero_point = Optional(3, _ZERO_POINTS)
 
 
 class QLinear(Standard, abstract=True):

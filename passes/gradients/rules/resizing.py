@@ -43,7 +43,7 @@ def _resize(op: std.Resize, b: Builder, dys: Cotangents) -> Gradients:
         if not _stays(op, b, place, axis):
             sample = _Sampling(op, b, place, axis)
             dx = sample.nearest(dx) if op.mode == "nearest" else sample.weighted(dx)
-    return reshaped_like(dx.cast(x.dtype), x)
+    return reshaped_like(dx.cast(dys[0].dtype), x)
 
 
 def _stays(op: std.Resize, b: Builder, place: int, axis: int) -> bool:

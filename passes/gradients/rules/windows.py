@@ -66,9 +66,9 @@ def _conv(op: std.Conv, b: Builder, dys: Cotangents) -> Gradients:
     places = window_places(axes, x, b.output(op))
     dx = dw = None
     if dys.needs(0):
-        dx = _in_shape_of(spread(dys[0], b.operand(op, 1), axes, places, op.group), x)
+        dx = in_shape_of(spread(dys[0], b.operand(op, 1), axes, places, op.group), x)
     if dys.needs(1):
-        dw = _in_shape_of(_of_weights(x, dys[0], axes, places, op.group), b.operand(op, 1))
+        dw = in_shape_of(of_weights(x, dys[0], axes, places, op.group), b.operand(op, 1))
     return dx, dw, _of_bias(dys, len(axes))
 
 
@@ -79,13 +79,13 @@ def _conv_transpose(op: std.ConvTranspose, b: Builder, dys: Cotangents) -> Gradi
     places = _transposed_places(op, axes, b)
     dx = dw = None
     if dys.needs(0):
-        dx = _in_shape_of(slid(dys[0], b.operand(op, 1), axes, places, op.group), x)
+        dx = in_shape_of(slid(dys[0], b.operand(op, 1), axes, places, op.group), x)
     if dys.needs(1):
-        dw = _in_shape_of(_of_weights(dys[0], x, axes, places, op.group), b.operand(op, 1))
+        dw = in_shape_of(of_weights(dys[0], x, axes, places, op.group), b.operand(op, 1))
     return dx, dw, _of_bias(dys, len(axes))
 
 
-def _of_weights(image: Expr, dy: Expr, axes: Sequence[SpatialAxis], places: Sequence[Margins], groups: int) -> Expr:
+def of_weights(image: Expr, dy: Expr, axes: Sequence[SpatialAxis], places: Sequence[Margins], groups: int) -> Expr:
     """The weights' gradient [K, C / groups, ...] from the image [N, C, ...] and what windows make [N, K, ...]."""
     b, spatial = image.builder, range(2, 2 + len(axes))
     if groups == 1:
@@ -122,7 +122,7 @@ def _of_bias(dys: Cotangents, dimensions: int) -> Expr | None:
     return summed(dys[0], [0, *range(2, 2 + dimensions)])
 
 
-def _in_shape_of(gradient: Expr, operand: Expr) -> Expr:
+def in_shape_of(gradient: Expr, operand: Expr) -> Expr:
     """States what sizes the windows leave: those of the operand."""
     shape = operand.shape
     return gradient if shape is None else gradient.builder.set_shape(gradient, shape)
