@@ -118,5 +118,5 @@ def _numbers(n: Node, name: str, prefix: str) -> Expr:
 
 def _quantized(x: Expr, scale: Expr, zero: Expr | None, n: Node) -> Expr:
     """Integers of the result's dtype, which a zero point says."""
-    zero = x.builder.constant(0, n.call.outputs[0].dtype) if zero is None else zero
+    zero = x.builder.constant(0, n.call.outputs[0].dtype or DType.UINT8) if zero is None else zero
     return x.builder.op(std.QuantizeLinear, x, scale, zero)

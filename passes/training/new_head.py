@@ -75,12 +75,13 @@ class NewHeadPass(Pass):
         value: ir.Value | None = graph.outputs[0]
         while value is not None and (node := value.producer()) is not None:
             value = _operand(node, 0) if isinstance(self.context.space.facts.view(node), _BEHIND) else None
-            if (unrounded := self._unrounded(node.outputs[0])) is not node.outputs[0]:
+            unrounded = self._unrounded(node.outputs[0])
+            if unrounded is not node.outputs[0]:
                 Builder.before(node, self.context.space).replace(node.outputs[0], unrounded)
                 remove_unread(graph)
                 value = graph.outputs[0]
 
-    def _unrounded(self, value: ir.Value | None) -> ir.Value | None:
+    def _unrounded(self, value: ir.Value) -> ir.Value:
         """What was quantized and dequantized again, else the value itself."""
         facts = self.context.space.facts
         view = facts.maker(value)
@@ -92,7 +93,7 @@ class NewHeadPass(Pass):
         facts = self.context.space.facts
         node, layer, others = made.producer(), layer_of(made, facts), list[ir.Value | None]()
         if layer is None and node is not None and std.Add.matches(node):
-            layers = [layer_of(self._unrounded(x), facts) for x in node.inputs]
+            layers = [None if x is None else layer_of(self._unrounded(x), facts) for x in node.inputs]
             layer = next((each for each in layers if each is not None), None)
             others = [x for x, each in zip(node.inputs, layers, strict=True) if each is None]
         # What else is added would be lost.

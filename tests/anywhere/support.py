@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
+import http.server
 import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 import pytest
 
+from lstm_lower.runtime.training import page
 from tests.support.provider_plugins import REQUIRED
 
 ROOT = Path(__file__).parents[2]
@@ -115,3 +122,34 @@ def _missing(reason: str) -> None:
     if os.environ.get(REQUIRED):
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+class _Site(http.server.SimpleHTTPRequestHandler):
+    """A page with its bundle, whose files come after `delay` seconds."""
+
+    def __init__(self, *args: Any, delay: float, **kwargs: Any) -> None:
+        self.delay = delay
+        super().__init__(*args, **kwargs)
+
+    def translate_path(self, path: str) -> str:
+        if path.startswith("/bundle/"):
+            time.sleep(self.delay)
+        return super().translate_path(path)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the base's name)
+        pass
+
+
+@contextlib.contextmanager
+def served(bundle: Path, site: Path, delay: float = 0, *, webgpu: bool = False) -> Iterator[str]:
+    """The address of a page with a bundle, while it is served."""
+    runtime = package("onnxruntime-web")
+    shutil.copytree(bundle, site / page.BUNDLE)
+    page.write_page(site, page.files_of(runtime, webgpu=webgpu))
+    handler = functools.partial(_Site, delay=delay, directory=str(site))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as served:
+        thread = threading.Thread(target=served.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{served.server_port}/"
+        served.shutdown()
+        thread.join()

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
-import http.server
 import json
 import shutil
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,9 +17,9 @@ import onnxruntime as ort
 import pytest
 
 import lstm_lower as ll
-from lstm_lower.runtime.training import checkpoint, page
+from lstm_lower.runtime.training import checkpoint
 from tests.anywhere.conformance import digits
-from tests.anywhere.support import EXAMPLE, ROOT, Case, chromium, in_python, node, package
+from tests.anywhere.support import EXAMPLE, ROOT, Case, chromium, in_python, node, served
 from tests.support import bundles, documentation
 
 
@@ -197,41 +192,11 @@ def test_what_does_not_fit_fails_in_the_graph(tmp_path: Path) -> None:
     assert set(by[2:]) <= {"GatherElements", "ScatterElements"}
 
 
-class _Site(http.server.SimpleHTTPRequestHandler):
-    """A page with its bundle, whose files come after `delay` seconds."""
-
-    def __init__(self, *args: Any, delay: float, **kwargs: Any) -> None:
-        self.delay = delay
-        super().__init__(*args, **kwargs)
-
-    def translate_path(self, path: str) -> str:
-        if path.startswith("/bundle/"):
-            time.sleep(self.delay)
-        return super().translate_path(path)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the base's name)
-        pass
-
-
 @pytest.fixture
 def server(case: Case, tmp_path: Path) -> Iterator[str]:
     # One page gets its data before its bundle, as from a slow server.
-    with _served(case.bundle, tmp_path / "site", 0.5 if case.name == "torch_lstm" else 0) as url:
+    with served(case.bundle, tmp_path / "site", 0.5 if case.name == "torch_lstm" else 0) as url:
         yield url
-
-
-@contextlib.contextmanager
-def _served(bundle: Path, site: Path, delay: float = 0, *, webgpu: bool = False) -> Iterator[str]:
-    runtime = package("onnxruntime-web")
-    shutil.copytree(bundle, site / page.BUNDLE)
-    page.write_page(site, page.files_of(runtime, webgpu=webgpu))
-    handler = functools.partial(_Site, delay=delay, directory=str(site))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as served:
-        thread = threading.Thread(target=served.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{served.server_port}/"
-        served.shutdown()
-        thread.join()
 
 
 def _driven(case: Case, url: str, folder: Path, **options: Any) -> Any:
@@ -261,7 +226,7 @@ def test_what_a_browser_keeps(tmp_path: Path) -> None:
     resumed = ll.Trainer(bundles.classifier())
     for step in range(3):
         resumed.step(bundles.batch(step))
-    with _served(tmp_path / "bundle", tmp_path / "site") as url:
+    with served(tmp_path / "bundle", tmp_path / "site") as url:
         resumed.save(tmp_path / "site" / "python.safetensors")
         words = (node(), Path(__file__).parent / "browser.mjs", ROOT, chromium(), url)
         told = _run(*words, folder=tmp_path)
@@ -301,7 +266,7 @@ def test_browser_with_webgpu(case: Case, tmp_path: Path) -> None:
         pytest.skip("PyTorch's Adam has scalars of float64, which onnxruntime-web's WebGPU does not have")
     ll.export_training(step, tmp_path / "bundle", target="webgpu-web")
     short = dataclasses.replace(case, bundle=tmp_path / "bundle", losses=case.losses[:10])
-    with _served(short.bundle, tmp_path / "site", webgpu=True) as url:
+    with served(short.bundle, tmp_path / "site", webgpu=True) as url:
         found = _driven(short, f"{url}?provider=webgpu", tmp_path, webgpu=True)
     assert found["wrong"] == found["foreign"] == found["sent"] == []
     np.testing.assert_allclose(found["losses"], short.losses, rtol=1e-5)

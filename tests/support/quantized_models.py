@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnx.parser
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
+from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
 Array = np.ndarray[Any, Any]
 
@@ -35,6 +36,21 @@ _NETWORKS: Mapping[str, tuple[tuple[int, ...], str, Mapping[str, tuple[int, ...]
         """{ t = Transpose<perm = [1, 0, 2]>(x)  s, h = LSTM<hidden_size = 6>(t, w1, r1, b1)
         k = Constant<value = int64[1] {0}>()  q = Squeeze(h, k)  c = MatMul(q, w2)  y = Add(c, b2) }""",
         {"w1": (1, 24, 8), "r1": (1, 24, 6), "b1": (1, 48), "w2": (6, 3), "b2": (3,)},
+    ),
+    "crnn": (
+        (3, 8, 6),
+        """{ a = Conv<pads = [1, 1, 1, 1]>(x, w1, b1)  r = Relu(a)  t = Transpose<perm = [3, 0, 1, 2]>(r)
+        k = Constant<value = int64[3] {0, 0, 32}>()  f = Reshape(t, k)  s, h = LSTM<hidden_size = 6>(f, w2, r2, b2)
+        z = Constant<value = int64[1] {0}>()  q = Squeeze(h, z)  c = MatMul(q, w3)  y = Add(c, b3) }""",
+        {
+            "w1": (4, 3, 3, 3),
+            "b1": (4,),
+            "w2": (1, 24, 32),
+            "r2": (1, 24, 6),
+            "b2": (1, 48),
+            "w3": (6, 3),
+            "b3": (3,),
+        },
     ),
     "transformer": (
         (6, 8),
@@ -108,7 +124,11 @@ def _file(kind: str, form: str, folder: Path) -> Path:
 
 
 def quantized(kind: str, form: str, folder: Path) -> onnx.ModelProto:
-    """A network of integers: `dynamic`, `qdq` or `qoperator`, or `float`."""
+    """A network of integers: `dynamic`, `qdq`, `qoperator`, or `int4` (of matrices), or `float`."""
+    if form == "int4":
+        packing = MatMulNBitsQuantizer(network(kind), block_size=16, is_symmetric=True)
+        packing.process()
+        return packing.model.model
     return network(kind) if form == "float" else onnx.load(_file(kind, form, folder))
 
 

@@ -49,7 +49,7 @@ def _dequantize(op: std.DequantizeLinear, b: Builder, dys: Cotangents) -> Gradie
     """To the scale: what it is a scale of."""
     numbers = dys[0] * _each(op, b) if dys.needs(0) else None
     if not dys.needs(1):
-        return numbers
+        return [numbers]
     scale = b.operand(op, 1)
     whole = b.op(std.Expand, scale.like(1), scale.sizes())
     steps = again(op, b, [op.data, whole, op.zero_point])
@@ -106,8 +106,8 @@ def _along(op: std.Scaled, scales: Expr) -> Expr:
     b = scales.builder
     if op.block_size:
         ones = b.op(std.ConstantOfShape, b.operand(op).sizes(), value=ir.tensor([1], ir.DataType.INT8))
-        axis = {"axis": op.attribute("axis", 1), "block_size": op.block_size}
-        return b.op(std.DequantizeLinear, ones, scales, **axis)
+        blocks = {"axis": op.attribute("axis", 1), "block_size": op.block_size}
+        return b.op(std.DequantizeLinear, ones, scales, **blocks)
     if op.known_rank(1) == 0:
         return scales
     if b.facts.elements(scales.value) == 1:
