@@ -161,12 +161,12 @@ def test_networks_of_integers(kind: str, form: str, tmp_path_factory: pytest.Tem
     ]
     length = float(np.linalg.norm(found["grad/x"]))
     # What is rounded moves slopes: kinks of Relu and of MaxPool lie elsewhere.
-    assert abs(np.vdot(direction, found["grad/x"]) - slopes[0]) < 0.2 * length
+    assert abs(np.vdot(direction, found["grad/x"]) - slopes[0]) < 0.3 * length
     assert abs(length**2 - slopes[1]) < 0.1 * length**2
 
 
 # The kernel rounds states, too, by ranges of its own in each step.
-INEXACT: dict[tuple[str, str], float] = {("lstm", "dynamic"): 0.02}
+INEXACT: dict[tuple[str, str], float] = {("lstm", "dynamic"): 0.02, ("crnn", "dynamic"): 0.02}
 
 
 def test_a_network_follows_pytorch(tmp_path_factory: pytest.TempPathFactory) -> None:
