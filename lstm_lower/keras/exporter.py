@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
@@ -16,6 +17,7 @@ from lstm_lower.keras import (
     arguments,
     certification,
     evaluation,
+    files,
     keras_step,
     lookups,
     objective,
@@ -58,7 +60,9 @@ def from_keras(
     that are traced.
 
     Args:
-        model: a built model, or one that `input_spec` or `data` build.
+        model: a built model, or one that `input_spec` or `data` build; or the path of a file of one, `.keras`, `.h5` or
+            the folder of a SavedModel of tf-keras, which Keras 3 loads if it wrote it, and else tf-keras. Files with
+            Python code are refused.
         loss: as `model.compile` takes it: a name, Keras loss or function of targets and predictions, or a list or
             dictionary of them for several outputs; `None` takes the compiled model's, and is enough where layers add a
             loss (`add_loss`). Of a model with a `train_step` of its own, the key of its loss among what that returns.
@@ -96,11 +100,13 @@ def from_keras(
         class weights, and its metrics.
 
     Raises:
-        InvalidInputError: an argument is missing or does not fit.
+        InvalidInputError: an argument is missing or does not fit, or a file holds no model that can be loaded.
         UnsupportedOpError: a layer or op cannot be exported; it is named. Or the step computes something else than
             Keras; what differs is named.
     """
     arguments.check_backend()
+    if isinstance(model, (str, os.PathLike)):
+        model = files.opened(model)
     if what not in get_args(What):
         raise InvalidInputError(f"what requires one of {get_args(What)}, got {what!r}")
     arguments.check(loss_weights, class_weight, training=training, check=check)

@@ -104,8 +104,8 @@ def test_every_imported_library_is_declared() -> None:
         for name in imports(path)
         if not file.startswith("benchmarks/")
     }
-    # tf-keras is only imported where a model of it came in; PyTorch's sizes are sympy's expressions.
-    libraries = imported - sys.stdlib_module_names - {"lstm_lower", "tf_keras", "sympy"}
+    # tf-keras is imported where a model of it came in; h5py comes with Keras; PyTorch's sizes are sympy's expressions.
+    libraries = imported - sys.stdlib_module_names - {"lstm_lower", "tf_keras", "h5py", "sympy"}
     brought = {"protobuf" if name == "google" else name.replace("_", "-") for name in libraries - set(EXTRAS)}
     assert brought == names(PROJECT["dependencies"])
 
