@@ -70,7 +70,8 @@ class KerasFile:
         from lstm_lower.keras import from_keras
 
         self._has_own_optimizer = optimizer is None
-        return from_keras(self.model, loss, optimizer)
+        step: onnx.ModelProto = from_keras(self.model, loss, optimizer)
+        return step
 
     def write(self, trainer: Trainer, path: Path) -> None:
         """Writes the trained model, or its weights alone, as the path's ending says.
@@ -79,7 +80,7 @@ class KerasFile:
             OSError: nothing can be written there.
         """
         optimizer = self.model.optimizer if self._has_own_optimizer else None
-        if not getattr(optimizer, "built", True):
+        if optimizer is not None and not getattr(optimizer, "built", True):
             optimizer.build(self.model.trainable_variables)
         trainer.to_keras(self.model, optimizer)
         save = self.model.save_weights if path.name.endswith(".weights.h5") else self.model.save
@@ -118,7 +119,7 @@ def _version(path: Path) -> str:
                 return str(json.loads(archive.read("metadata.json")).get("keras_version", "3"))
         return "3"
     with needed_by(f"{path}, an HDF5 file,"):
-        import h5py
+        h5py: Any = importlib.import_module("h5py")
     with h5py.File(path, "r") as file:
         config = file.attrs.get("model_config")
         if config is None:

@@ -73,7 +73,7 @@ def without_weights(path: Path) -> bytes | None:
 
 def _model(content: memoryview, file: str) -> bytes:
     def graph(start: int, end: int) -> bytes:
-        return _with(content, start, end, _INITIALIZER, lambda *place: _tensor(content, *place, file))
+        return _with(content, start, end, _INITIALIZER, lambda begins, ends: _tensor(content, begins, ends, file))
 
     return _with(content, 0, len(content), _GRAPH, graph)
 
@@ -116,4 +116,5 @@ def _tensor(content: memoryview, start: int, end: int, file: str) -> bytes | Non
     tensor.data_location = onnx.TensorProto.EXTERNAL
     for key, value in (("location", file), ("offset", begins), ("length", ends - begins)):
         tensor.external_data.add(key=key, value=str(value))
-    return tensor.SerializeToString()
+    written: bytes = tensor.SerializeToString()
+    return written
