@@ -96,7 +96,11 @@ test("samples along any axis", () => {
 
 test("a model that fixes its batch takes whole batches only", async () => {
   const layout = new Layout([{ name: "x", dtype: "float32", shape: [4, 2] }]);
-  const data = openData({ x: { dtype: "float32", shape: [10, 2], data: new Float32Array(20) } }, layout, new Padding(layout, {}));
+  const data = openData(
+    { x: { dtype: "float32", shape: [10, 2], data: new Float32Array(20) } },
+    layout,
+    new Padding(layout, {}),
+  );
   const order = { batchSize: 4, shuffle: true, seed: 0 };
   const counts = [];
   for await (const { x } of data.epoch(order, 0, 0)) counts.push(x.shape[0]);
