@@ -25,6 +25,7 @@ from lstm_lower.passes.targets.formulas import may_be_of_nothing, mean_by_count
 from lstm_lower.passes.targets.legalize import RowsPass
 from lstm_lower.passes.targets.target import Lack
 from lstm_lower.passes.widening import WideningPass
+from lstm_lower.torch.aten.evaluation import Evaluated, TrainingReads, evaluated_calls
 from lstm_lower.torch.aten.recurrent import unchecked_packs
 from lstm_lower.torch.aten.sizes import OpenSizeError
 from lstm_lower.torch.aten.translate import translate
@@ -85,6 +86,8 @@ class Traced:
         steps: those of the closed axes over which loops in Python go.
         lengths: numbers of steps of loops in Python, of which the trace has few.
         longer: traces of one step more of each.
+        reads_mode: whether other code than PyTorch's layers asks whether it trains.
+        evaluated: calls that have other operands than in the trace: it is of a module that trains, and this is not.
     """
 
     step: Step
@@ -98,6 +101,18 @@ class Traced:
     steps: Axes = dataclasses.field(default_factory=dict)
     lengths: Sequence[Length] = ()
     longer: Sequence[torch.export.ExportedProgram] = ()
+    reads_mode: bool = True
+    evaluated: Evaluated = dataclasses.field(default_factory=dict)
+
+    def in_evaluation(self) -> Traced | None:
+        """The same of the module in evaluation mode; `None` where that takes a trace of its own."""
+        if self.reads_mode:
+            return None
+        evaluated = [evaluated_calls(program, self.step) for program in (self.program, *self.longer)]
+        calls = [each for each in evaluated if each is not None]
+        if len(calls) < len(evaluated):
+            return None
+        return dataclasses.replace(self, evaluated={node: given for each in calls for node, given in each.items()})
 
     def same_as(self, other: Traced) -> bool:
         """Whether two traces of a module compute the same."""
@@ -262,15 +277,20 @@ def trace(
     lengths = Lengths(step, names, tensors, wanted, closed, few)
     # Each of a loop's lengths has a trace of its own.
     apart = _steps_fixed(lengths.found, names, tensors, "")
-    program, reasons, read = _traced(step, names, lengths.tensors(), wanted, joined(closed, apart))
+    reads = TrainingReads()
+    tracing = functools.partial(_traced, step, names, reads=reads)
+    program, reasons, read = tracing(lengths.tensors(), wanted, joined(closed, apart))
     axes = open_axes(program)
     try:
-        longer = [_captured(step, lengths.tensors(each), axes)[0] for each in lengths.found]
+        longer = [_captured(step, lengths.tensors(each), axes, reads)[0] for each in lengths.found]
     except Exception as error:  # noqa: BLE001
         fixed = _steps_fixed(lengths.found, names, tensors, f"of one more PyTorch makes no trace: {raised(error)}")
-        program, reasons, read = _traced(step, names, tensors, wanted, joined(closed, fixed))
-        return Traced(step, program, names, tensors, reasons, wanted, joined(closed, fixed), read, joined(steps, fixed))
-    return Traced(step, program, names, tensors, reasons, wanted, closed, read, steps, lengths.found, longer)
+        program, reasons, read = tracing(tensors, wanted, joined(closed, fixed))
+        closed, steps = joined(closed, fixed), joined(steps, fixed)
+        return Traced(step, program, names, tensors, reasons, wanted, closed, read, steps, reads_mode=reads.others)
+    return Traced(
+        step, program, names, tensors, reasons, wanted, closed, read, steps, lengths.found, longer, reads.others
+    )
 
 
 def write(traced: Traced) -> Exported:
@@ -316,7 +336,7 @@ def _translated(traced: Traced) -> Exported:
     step, names = traced.step, traced.names
     outputs = [*step.names.outputs, *(f"new_{name}" for name in step.names.states)]
     with _quiet(), logarithms_allowed(), torch.no_grad():
-        model = translate(traced.program, names, outputs, _first_names(step.module))
+        model = translate(traced.program, names, outputs, _first_names(step.module), traced.evaluated)
     fixed: Axes = {}
     for value in model.graph.inputs:
         name = str(value.name)
@@ -370,7 +390,13 @@ def _check_branches(traced: Traced, states: Mapping[str, str]) -> None:
 
 
 def _traced(
-    step: Step, names: Sequence[str], tensors: Sequence[Tensor], wanted: Requested, closed: Axes
+    step: Step,
+    names: Sequence[str],
+    tensors: Sequence[Tensor],
+    wanted: Requested,
+    closed: Axes,
+    *,
+    reads: TrainingReads,
 ) -> tuple[torch.export.ExportedProgram, Axes, Collection[str]]:
     """The traced step with as many open axes as can be; of those that are not, why; buffers of branches."""
     reasons = joined(closed, {})
@@ -379,13 +405,13 @@ def _traced(
     for choice in choices(names, tensors, wanted):
         axes = [open_ - set(closed.get(name, ())) for name, open_ in zip(names, choice, strict=True)]
         try:
-            program, read = _captured(step, tensors, axes)
+            program, read = _captured(step, tensors, axes, reads)
             while decided := decided_axes(program, names, trials):
                 # Only what stands in a trace for all sizes may be open.
                 for name, said in decided.items():
                     reasons.setdefault(name, {}).update(said)
                 axes = [open_ - set(decided.get(name, ())) for name, open_ in zip(names, axes, strict=True)]
-                program, read = _captured(step, tensors, axes)
+                program, read = _captured(step, tensors, axes, reads)
         except LstmLowerError:
             raise
         except Exception as error:  # noqa: BLE001
@@ -404,12 +430,12 @@ def _traced(
 
 
 def _captured(
-    step: Step, tensors: Sequence[Tensor], axes: Sequence[set[int]]
+    step: Step, tensors: Sequence[Tensor], axes: Sequence[set[int]], reads: TrainingReads
 ) -> tuple[torch.export.ExportedProgram, Collection[str]]:
     shapes = tuple(dict.fromkeys(sorted(open_), torch.export.Dim.AUTO) for open_ in axes)
 
     def captured() -> tuple[torch.export.ExportedProgram, Collection[str]]:
-        with _quiet(), _tracing(step), attributes_kept(step), Interception(step) as interception:
+        with _quiet(), _tracing(step), attributes_kept(step), reads.recorded(), Interception(step) as interception:
             program = torch.export.export(step, tuple(tensors), dynamic_shapes=(shapes,), strict=False)
         return program, interception.known.read
 

@@ -288,6 +288,10 @@ def _forms(module: nn.Module, tracing: Callable[..., Traced], *, evaluates: bool
     with evaluation_mode(module) as changed:
         if not changed:
             return exported, _stateless(exported)
+        with contextlib.suppress(UnsupportedOpError):
+            if (derived := trained.in_evaluation()) is not None:
+                same = not derived.evaluated
+                return exported, _stateless(exported if same else settled(derived, tracing)[1])
         try:
             other = tracing(closed=trained.closed, steps=trained.steps)
             if other.same_as(trained):

@@ -61,3 +61,70 @@ def test_equals_the_module_in_evaluation_mode(*, traced: bool) -> None:
     assert predictions_of(found) == ["logits", "hidden"]
     for name in ("logits", "hidden"):
         np.testing.assert_allclose(made[name], expected[name].numpy(), rtol=1e-4, atol=1e-6)
+
+
+class Layers(nn.Module):
+    """Layers of PyTorch that ask whether they train; `also` is what the module does beside them."""
+
+    def __init__(self, also: Any) -> None:
+        super().__init__()
+        self.gru = nn.GRU(4, 8, 2, dropout=0.5, batch_first=True)
+        self.coder = nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(8, 2, 8, 0.5, batch_first=True), 1, enable_nested_tensor=False
+        )
+        self.norm, self.plain = nn.BatchNorm1d(8), nn.BatchNorm1d(8, track_running_stats=False)
+        self.drop, self.also, self.out = nn.Dropout(0.5), also, nn.Linear(8, 3)
+
+    def forward(self, x: Any) -> Any:
+        hidden = self.coder(self.gru(x)[0])[:, -1]
+        return self.out(self.also(self.drop(self.norm(hidden) + self.plain(hidden))))
+
+
+class _Asking(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x if self.training else x * 2
+
+
+class _AskedOf(nn.Dropout):
+    def forward(self, x: Any) -> Any:
+        return torch.relu(super().forward(x)) if self.training else x - 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("also", "traces"),
+    [
+        (nn.Identity(), 1),
+        (nn.TransformerEncoderLayer(8, 2, 8, 0.0), 1),
+        (nn.BatchNorm1d(8, momentum=None), 2),
+        (_Asking(), 2),
+        (_AskedOf(0.5), 2),
+    ],
+)
+def test_one_trace_where_layers_alone_ask(also: Any, traces: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    module, export, calls = Layers(also), torch.export.export, []
+
+    def counted(*args: Any, **options: Any) -> Any:
+        calls.append(args)
+        return export(*args, **options)
+
+    monkeypatch.setattr(torch.export, "export", counted)
+    x, target = torch.randn(5, 7, 4), torch.tensor([0, 2, 1, 1, 0])
+    step = ll.from_torch(
+        module, x, nn.CrossEntropyLoss(), torch.optim.SGD(module.parameters(), 0.1), example_targets=target
+    )
+    assert len(calls) == traces
+    trainer = ll.Trainer(step)
+    trainer.step({"x": x.numpy(), "target": target.numpy()})
+    trainer.to_torch(module)
+    module.eval()
+    with torch.no_grad():
+        # With gradients off, a transformer has kernels of its own.
+        expected = module(x[:3, :6])
+    found = evaluation_of(model_files.load(step))
+    inputs = {value.name for value in found.graph.inputs}
+    state = {name: value for name, value in trainer.state_dict().items() if name in inputs}
+    made = ll.Session(found).run({"x": x[:3, :6].numpy(), "target": target[:3].numpy(), **state})
+    (output,) = (value for name, value in made.items() if name != "loss")
+    np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)

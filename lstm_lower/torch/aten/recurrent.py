@@ -40,7 +40,7 @@ _ORDER = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2), "rnn_tanh": (0,), "rnn_relu": 
     "recurrent(str kind, Tensor x, Tensor? lengths, Tensor[] states, Tensor[] weights, bool biased, int layers, "
     "float dropout, bool bidirectional, bool batch_first) -> Tensor[]"
 )
-def _RECURRENT(  # noqa: N802
+def RECURRENT(  # noqa: N802
     kind: str,
     x: Tensor,
     lengths: Tensor | None,
@@ -52,6 +52,7 @@ def _RECURRENT(  # noqa: N802
     bidirectional: bool,
     batch_first: bool,
 ) -> list[Tensor]:
+    """Layers of one kind with their weights, as `torch.lstm` has them; dropout between layers is that of training."""
     width = states[0].shape[2] * (2 if bidirectional else 1)
     return [x.new_empty([*x.shape[:2], width]), *(x.new_empty(state.shape) for state in states)]
 
@@ -163,7 +164,7 @@ def _traced_layers(
     states = [states] if isinstance(states, Tensor) else list(states)
     share = float(dropout) if training else 0.0
     weights = list(weights)
-    return tuple(_RECURRENT(kind, x, lengths, states, weights, biased, layers, share, bidirectional, batch_first))
+    return tuple(RECURRENT(kind, x, lengths, states, weights, biased, layers, share, bidirectional, batch_first))
 
 
 @contextlib.contextmanager
@@ -199,7 +200,7 @@ class Cell:
     projection: Expr | None = None
 
 
-@translates(_RECURRENT)
+@translates(RECURRENT)
 def _recurrent(
     n: Call,
     kind: str,

@@ -44,6 +44,7 @@ from lstm_lower.torch.aten import (  # noqa: F401
 from lstm_lower.torch.aten.changes import TensorNames, in_place, needed
 from lstm_lower.torch.aten.control_flow import CHECKS
 from lstm_lower.torch.aten.decompositions import simple
+from lstm_lower.torch.aten.evaluation import Evaluated, replace_operands
 from lstm_lower.torch.aten.registry import STACK, Call, Formula, called, translation
 from lstm_lower.torch.aten.sizes import OpenSizeError, Sizes
 from lstm_lower.torch.aten.sizes import formula as size_formula
@@ -71,6 +72,7 @@ class Translation:
         names: Sequence[str],
         outputs: Sequence[str],
         weights: Mapping[str, str],
+        evaluated: Evaluated,
     ) -> None:
         graph = ir.Graph([], [], nodes=[], opset_imports={"": OPSET}, name="torch")
         self.model = ir.Model(graph, ir_version=10)
@@ -81,6 +83,7 @@ class Translation:
         self._names = iter(names)
         self._outputs = outputs
         self._weights = weights
+        self._evaluated = evaluated
         self._tensors: Mapping[str, Any] = {**program.constants, **program.state_dict}
         own = program.graph_signature
         self._held = {weights.get(name, name) for name in (*own.parameters, *own.buffers)}
@@ -195,6 +198,7 @@ class Translation:
         if node.target is operator.getitem:
             return args[0][args[1]]
         args, kwargs = tree_map_only((torch.SymInt, torch.SymFloat, torch.SymBool), self.sizes.number, (args, kwargs))
+        replace_operands(node, args, kwargs, self._evaluated.get(node, {}))
         formula = translation(node.target, args) or in_place(node.target)
         b.scope = node.name
         kwargs = {key: value for key, value in kwargs.items() if key not in _OF_MEMORY}
@@ -245,6 +249,7 @@ def translate(
     names: Sequence[str],
     outputs: Sequence[str],
     weights: Mapping[str, str] | None = None,
+    evaluated: Evaluated | None = None,
 ) -> ir.Model:
     """A program as a model.
 
@@ -253,6 +258,7 @@ def translate(
         names: of its inputs.
         outputs: names of its results.
         weights: names of parameters and buffers in the program with those in the model, where these are others.
+        evaluated: calls that have other operands than in the program.
 
     Returns:
         A model whose initializers are parameters, buffers and large constants.
@@ -260,7 +266,7 @@ def translate(
     Raises:
         UnsupportedOpError: an operator has no translation, or none of this use of it.
     """
-    return Translation(simple(program), names, outputs, weights or {}).run()
+    return Translation(simple(program), names, outputs, weights or {}, evaluated or {}).run()
 
 
 def _symbols(node: torch.fx.Node) -> set[sympy.Symbol]:
