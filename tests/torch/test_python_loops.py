@@ -20,7 +20,15 @@ from tests.support.recurrent_networks import CASES  # noqa: E402
 # Batch and steps of the example; others to compare at.
 EXAMPLE, OTHERS = (2, 5), ((3, 9), (1, 4), (4, 16))
 # What takes a fifth of a minute and more, for what others show as well.
-HEAVY = {"DifferentiableNeuralComputer", "NeuralTuringMachine"} if TIMES == 1 else set()
+HEAVY = {
+    "DenseHistory",
+    "DifferentiableNeuralComputer",
+    "MatrixXLSTM",
+    "NeuralTuringMachine",
+    "StackedCells",
+    "TacotronDecoder",
+}
+HEAVY = HEAVY if TIMES == 1 else set()
 # Modules with a body that is another one in each step, numbers that do not grow evenly, or steps that are not rolled up
 # alike.
 FIXED = {
