@@ -102,15 +102,24 @@ def is_unforeseen_selection(op: std.Where) -> bool:
 def selection(op: std.Where, b: Builder) -> list[Expr]:
     """The numbers times truth values; results are equal, infinities and NaN too, but a zero may have another sign.
 
-    Of what is not finite and dropped the product is NaN: 0 * inf. That is a branch that is hardly ever taken.
+    Of what is not finite and dropped the product is NaN: 0 * inf. One sum tells whether there may be such numbers, in a
+    third of the time in which each product is looked at.
     """
     site = _Selection.of(op)
     assert site is not None
-    numbers, condition = b.wrap(site.numbers), b.wrap(op.condition)
-    kept, dropped = (~condition, condition) if site.inverted else (condition, ~condition)
-    product = numbers * kept.cast(numbers.dtype)
-    lost = b.op(std.IsNaN, product) & dropped
-    return [b.where(lost, b.wrap(site.zero), product)]
+    numbers, condition, zero = b.wrap(site.numbers), b.wrap(op.condition), b.wrap(site.zero)
+    total = numbers.sum(range(len(op.facts.shape(site.numbers) or ())))
+
+    def product(inner: Builder) -> Expr:
+        kept = inner.op(std.Not, condition) if site.inverted else condition
+        return inner.op(std.Mul, numbers, inner.op(std.Cast, kept, to=numbers.dtype))
+
+    def repaired(inner: Builder) -> Expr:
+        dropped = condition if site.inverted else inner.op(std.Not, condition)
+        result = product(inner)
+        return inner.op(std.Where, inner.op(std.IsNaN, result) & dropped, zero, result)
+
+    return b.branch(b.op(std.Equal, total * 0, total.like(0)), lambda x: [product(x)], lambda x: [repaired(x)])
 
 
 def _is_unforeseeable(condition: ir.Value, facts: std.Knowledge) -> bool:

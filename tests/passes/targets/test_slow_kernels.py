@@ -214,7 +214,7 @@ def test_a_gradient_through_a_root_at_zero_stays_zero() -> None:
     """The gradient of a root is infinite at zero, and that of ReLU hands nothing of it on, as in PyTorch."""
     model = parsed("(float[64,128] x) => (float loss) { y = Relu(x) r = Sqrt(y) loss = ReduceSum<keepdims = 0>(r) }")
     lowered = ll.optimize(ir.to_proto(ll.gradient(model, of="loss", wrt=["x"])))
-    assert any(node.op_type == "IsNaN" for node in lowered.graph.node)
+    assert any(node.op_type == "If" for node in lowered.graph.node)
     x = np.zeros((64, 128), np.float32)
     x[0, :4] = -1, 4, np.nan, np.inf
     gradient = ll.Session(lowered).run({"x": x})["grad/x"]
