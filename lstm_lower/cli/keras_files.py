@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import json
-import warnings
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lstm_lower.errors import InvalidInputError, LstmLowerWarning
-from lstm_lower.extras import needed_by
+from lstm_lower.errors import InvalidInputError
 from lstm_lower.records.files import atomic_files, protect
 
 if TYPE_CHECKING:
@@ -46,18 +42,10 @@ class KerasFile:
             InvalidInputError: the file holds no whole model, or Keras cannot load it.
             MissingPackageError: the framework that wrote it is not installed.
         """
+        from lstm_lower.keras.files import opened
+
         protect(path)
-        version = _version(path)
-        self._framework = "keras" if int(version.partition(".")[0]) >= 3 else "tf_keras"
-        with needed_by(f"{path}, which Keras {version} wrote,"):
-            models = importlib.import_module(self._framework).models
-        try:
-            self.model: Any = _loaded(models.load_model, path)
-        except Exception as error:
-            reason = str(error).partition("\n")[0]
-            raise InvalidInputError(
-                f"{path}: a model that {self._framework} loads is required, got one for which it says: {reason}"
-            ) from error
+        self.model: Any = opened(path)
         self._has_own_optimizer = False
 
     def step(self, loss: str | None, optimizer: str | None) -> onnx.ModelProto:
@@ -88,43 +76,9 @@ class KerasFile:
             save(str(folder / path.name))
 
 
-def _loaded(load: Any, path: Path) -> Any:
-    try:
-        return load(str(path))
-    except Exception as error:  # noqa: BLE001 (what Keras says depends on the file)
-        # Keras 3 cannot read how most HDF5 files call a loss; the model is enough.
-        model = load(str(path), compile=False)
-        reason = str(error).partition("\n")[0]
-        warnings.warn(
-            f"{path}: Keras loads the model without what it is compiled with ({reason}): --loss and --optimizer say it",
-            LstmLowerWarning,
-            stacklevel=3,
-        )
-        return model
-
-
 def check_ending(path: Path) -> None:
     """Raises an InvalidInputError for a name by which Keras would not know what to write."""
     if not path.name.endswith(_ENDINGS):
         raise InvalidInputError(
             f"--back requires a name in {', '.join(_ENDINGS)} for a model of Keras', got {path.name}"
         )
-
-
-def _version(path: Path) -> str:
-    """The version of Keras that wrote a file."""
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            if "metadata.json" in archive.namelist():
-                return str(json.loads(archive.read("metadata.json")).get("keras_version", "3"))
-        return "3"
-    with needed_by(f"{path}, an HDF5 file,"):
-        h5py: Any = importlib.import_module("h5py")
-    with h5py.File(path, "r") as file:
-        config = file.attrs.get("model_config")
-        if config is None:
-            raise InvalidInputError(f"{path}: a file of a whole model is required, got weights alone")
-        if '"function_type": "lambda"' in (config.decode() if isinstance(config, bytes) else str(config)):
-            raise InvalidInputError(f"{path}: a model without Python code is required, got one with a Lambda layer")
-        version = file.attrs.get("keras_version", "2")
-        return version.decode() if isinstance(version, bytes) else str(version)

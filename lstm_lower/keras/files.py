@@ -36,8 +36,8 @@ def opened(path: str | os.PathLike[str]) -> Any:
             f"{path}: a model without Python code is required, got one with a Lambda layer, whose code loading would "
             "run; if you trust it, load it yourself and give from_keras the model"
         )
-    framework = "keras" if version >= _FIRST_OF_THREE else "tf_keras"
-    load = _framework(path, framework).models.load_model
+    framework, distribution = ("keras", "keras") if version >= _FIRST_OF_THREE else ("tf_keras", "tf-keras")
+    load = _package(path, f"which Keras {version} wrote", framework, distribution).models.load_model
     try:
         return _loaded(load, path)
     except Exception as error:
@@ -48,14 +48,14 @@ def opened(path: str | os.PathLike[str]) -> Any:
         ) from error
 
 
-def _framework(path: Path, name: str) -> Any:
+def _package(path: Path, what: str, name: str, distribution: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name != name:
             raise
         raise MissingPackageError(
-            f"{path}, which Keras 2 wrote, requires tf_keras, got an installation without it: pip install tf-keras"
+            f"{path}, {what}, requires {name}, got an installation without it: pip install {distribution}"
         ) from error
 
 
@@ -66,8 +66,8 @@ def _loaded(load: Any, path: Path) -> Any:
         # What is compiled may be named in a way that Keras cannot read, or be somebody's own; the model is enough.
         model = load(str(path), compile=False)
         warnings.warn(
-            f"{path}: Keras loads the model without what it was compiled with ({first_line(error)}): give from_keras "
-            "loss and optimizer",
+            f"{path}: Keras loads the model without what it was compiled with ({first_line(error)}): loss and "
+            "optimizer have to be given",
             LstmLowerWarning,
             stacklevel=6,
         )
@@ -99,7 +99,7 @@ def _of_saved_model(path: Path) -> list[Any]:
             f"{path}: a SavedModel that tf-keras wrote is required, got one without keras_metadata.pb; "
             "ll.from_tensorflow takes any"
         )
-    _framework(path, "tf_keras")
+    _package(path, "which Keras 2 wrote", "tf_keras", "tf-keras")
     from tf_keras.protobuf import saved_metadata_pb2
 
     nodes = saved_metadata_pb2.SavedMetadata.FromString(metadata.read_bytes()).nodes
@@ -107,8 +107,7 @@ def _of_saved_model(path: Path) -> list[Any]:
 
 
 def _of_hdf5(path: Path) -> tuple[int, list[Any]] | None:
-    import h5py
-
+    h5py = _package(path, "a HDF5 file", "h5py", "h5py")
     if not h5py.is_hdf5(path):
         return None
     with h5py.File(path, "r") as file:
