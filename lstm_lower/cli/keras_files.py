@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lstm_lower.errors import InvalidInputError
+from lstm_lower.extras import needed_by
 from lstm_lower.records.files import atomic_files, protect
 
 if TYPE_CHECKING:
@@ -42,9 +43,9 @@ class KerasFile:
             InvalidInputError: the file holds no whole model, or Keras cannot load it.
             MissingPackageError: the framework that wrote it is not installed.
         """
-        from lstm_lower.keras.files import opened
-
         protect(path)
+        with needed_by(f"{path}, a file of Keras',"):
+            from lstm_lower.keras.files import opened
         self.model: Any = opened(path)
         self._has_own_optimizer = False
 

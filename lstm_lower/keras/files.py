@@ -86,7 +86,7 @@ def _described(path: Path) -> tuple[int, list[Any]]:
                     return _version(metadata["keras_version"]), [json.loads(archive.read("config.json"))]
         if path.is_file() and (described := _of_hdf5(path)) is not None:
             return described
-    except (ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         raise InvalidInputError(
             f"{path}: a file of a Keras model is required, got one that is damaged: {error}"
         ) from error

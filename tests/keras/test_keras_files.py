@@ -87,3 +87,10 @@ def test_what_a_file_was_compiled_with_may_be_given_anew(tmp_path: Path) -> None
     with pytest.warns(ll.errors.LstmLowerWarning, match="loads the model without what it was compiled with"):
         step = ll.from_keras(tmp_path / "m.h5", "mse", "adam")
     assert ll.Trainer(step).inputs == ["x", "y"]
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "m.h5"
+    path.write_bytes(b"\x89HDF\r\n\x1a\nrubbish")
+    with pytest.raises(ll.InvalidInputError, match=r"m\.h5: a file of a Keras model .* damaged"):
+        ll.from_keras(path)
