@@ -2,7 +2,8 @@
 //
 //     lstm_lower::Trainer trainer("bundle");
 //     float loss = trainer.step({{"x", x}, {"target", target}});
-//     trainer.fit({{"x", all_x}, {"target", all_targets}}, {.epochs = 5});      // C++20's names of options
+//     trainer.fit({{"x", all_x}, {"target", all_targets}}, {.epochs = 5, .validation = &others});      // C++20's names of options
+//     auto scores = trainer.evaluate(others);
 //     trainer.save("run.safetensors");                                          // for C++, Python and JavaScript
 //
 // docs/bundle.md says what a bundle is. What does not fit is refused in the words of lstm-lower in Python; after an error the state is as before.
@@ -22,12 +23,14 @@
 #include <iterator>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <regex>
 #include <set>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -64,6 +67,8 @@ inline const std::map<string, Dtype>& dtypes() {
       {"float32", {"<f4", "F32", ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, 4}},  {"float64", {"<f8", "F64", ONNX_TENSOR_ELEMENT_DATA_TYPE_DOUBLE, 8}},
       {"float16", {"<f2", "F16", ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16, 2}}, {"int64", {"<i8", "I64", ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64, 8}},
       {"int32", {"<i4", "I32", ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32, 4}},    {"uint8", {"|u1", "U8", ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8, 1}},
+      {"int16", {"<i2", "I16", ONNX_TENSOR_ELEMENT_DATA_TYPE_INT16, 2}},    {"uint16", {"<u2", "U16", ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT16, 2}},
+      {"int8", {"|i1", "I8", ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8, 1}},       {"uint32", {"<u4", "U32", ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT32, 4}},
       {"uint64", {"<u8", "U64", ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT64, 8}},  {"bool", {"|b1", "BOOL", ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL, 1}}};
   return held;
 }
@@ -379,13 +384,323 @@ inline std::pair<Arrays, Json> unsealed(const string& file, const string& kind, 
   return {std::move(arrays), notes};
 }
 
+// Samples of an input: an array of all of them, or a list of them, of which some may be longer than others: `[length, ...]` each.
+using Samples = std::variant<Array, vector<Array>>;
+
+// Samples by input.
+struct Data : std::map<string, Samples> {
+  using map::map;
+  Data(const Arrays& arrays) : map(arrays.begin(), arrays.end()) {}
+};
+
+// Numbers as bytes of a dtype; `what` is for what they are required.
+inline string bytes_of(const string& dtype, const vector<double>& numbers, const string& what) {
+  string bytes;
+  const auto put = [&](auto kind) {
+    for (const double number : numbers) {
+      const auto own = static_cast<decltype(kind)>(number);
+      require(std::is_floating_point_v<decltype(kind)> || double(own) == number, what + " requires numbers that " + dtype + " holds, got " + Json(number).dump());
+      bytes.append(reinterpret_cast<const char*>(&own), sizeof own);
+    }
+  };
+  switch (dtype_of(dtype).type) {
+    case ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT: put(float()); break;
+    case ONNX_TENSOR_ELEMENT_DATA_TYPE_DOUBLE: put(double()); break;
+    case ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64: put(int64_t()); break;
+    case ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32: put(int32_t()); break;
+    case ONNX_TENSOR_ELEMENT_DATA_TYPE_INT16: put(int16_t()); break;
+    case ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8: put(int8_t()); break;
+    case ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT64: put(uint64_t()); break;
+    case ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT32: put(uint32_t()); break;
+    case ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT16: put(uint16_t()); break;
+    case ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8: put(uint8_t()); break;
+    case ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL: put(bool()); break;
+    default:
+      // A float16's zero has no bits.
+      for (const double number : numbers) require(number == 0, what + " requires zero in " + dtype + ", got " + Json(number).dump());
+      bytes.resize(2 * numbers.size());
+  }
+  return bytes;
+}
+
+// The one number of an array.
+inline double number_of(const Array& array) {
+  switch (dtype_of(array.dtype).type) {
+    case ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT: return *array.data<float>();
+    case ONNX_TENSOR_ELEMENT_DATA_TYPE_DOUBLE: return *array.data<double>();
+    case ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64: return double(*array.data<int64_t>());
+    case ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32: return *array.data<int32_t>();
+    default: throw std::runtime_error("a score in float32, float64, int64 or int32 is required, got " + array.dtype);
+  }
+}
+
+// Several arrays as one, along an axis; they have one shape but for it.
+inline Array concatenated(const vector<Array>& arrays, size_t axis) {
+  Array whole{arrays[0].dtype, arrays[0].shape, {}};
+  whole.shape[axis] = 0;
+  for (const Array& array : arrays) whole.shape[axis] += array.shape[axis];
+  const size_t outer = product(whole.shape, 0, axis);
+  for (size_t block = 0; block < outer; block++)
+    for (const Array& array : arrays) whole.bytes.append(array.bytes, block * array.bytes.size() / outer, array.bytes.size() / outer);
+  return whole;
+}
+
+// Dtype and shape of an input, such as `float32[B, 6]`.
+inline string signature(const Json& input) { return input.at("dtype").get<string>() + sizes(input.at("shape")); }
+
+// The data inputs of a model, and along which axis of each the samples lie.
+class Layout {
+ public:
+  const Json inputs;
+  std::map<string, size_t> axes;
+  std::optional<size_t> batch_size;  // where the model fixes it
+
+  // `recorded` are the inputs of the step, of which training.json says the axes; of others it is that of the open size that all have.
+  Layout(const Json& inputs, const Json& recorded) : inputs(inputs) {
+    const auto shared = shared_size();
+    for (const Json& input : inputs) {
+      const Json& shape = input.at("shape");
+      size_t& axis = axes[input.at("name")];
+      const auto own = std::find_if(recorded.begin(), recorded.end(), [&](const Json& other) { return other.at("name") == input.at("name"); });
+      const auto open = std::find_if(shape.begin(), shape.end(), [&](const Json& size) { return shared ? size == *shared : !size.is_number(); });
+      if (open != shape.end()) axis = size_t(open - shape.begin());
+      if (own != recorded.end() && own->contains("sample_axis") && own->at("sample_axis").is_number()) axis = own->at("sample_axis");
+      if (shape.empty() || !shape.at(axis).is_number()) continue;
+      require(!batch_size || *batch_size == shape[axis], "data inputs require one number of samples per batch, got others");
+      batch_size = shape[axis];
+    }
+  }
+
+  // The batch size of a run.
+  size_t size_of(const std::optional<size_t>& given) const {
+    require(!given || *given > 0, "batch_size requires a whole number, at least 1, got 0");
+    return given.value_or(batch_size.value_or(32));
+  }
+
+  vector<string> names() const {
+    vector<string> names;
+    for (const auto& entry : axes) names.push_back(entry.first);
+    return names;
+  }
+
+ private:
+  std::optional<string> shared_size() const {
+    vector<string> shared;
+    bool is_first = true;
+    for (const Json& input : inputs) {
+      const Json& shape = input.at("shape");
+      if (shape.empty()) continue;
+      vector<string> named;
+      for (const Json& size : shape)
+        if (size.is_string() && (is_first || std::find(shared.begin(), shared.end(), size) != shared.end())) named.push_back(size);
+      shared = named, is_first = false;
+    }
+    return shared.size() == 1 ? std::optional(shared[0]) : std::nullopt;
+  }
+};
+
+// How sequences of different lengths become one array.
+struct Padding {
+  std::map<string, double> values;   // input -> what is put behind its shorter sequences
+  std::map<string, string> lengths;  // input that takes lengths -> the input whose lengths they are
+  vector<size_t> buckets;            // lengths to which they are padded, ascending; samples of one batch come from one of them
+
+  void check(const Layout& layout) const {
+    const vector<string> names = layout.names();
+    const auto named = [&](const string& what, const string& name) {
+      require(layout.axes.count(name) == 1, what + " requires names of data inputs, " + quoted(names) + ", got '" + name + "'");
+    };
+    for (const auto& entry : values) named("pad", entry.first);
+    for (const auto& entry : lengths) named("lengths", entry.first);
+    for (const auto& entry : lengths) named("lengths", entry.second);
+    const bool is_ascending = std::adjacent_find(buckets.begin(), buckets.end(), std::greater_equal<>()) == buckets.end();
+    require(is_ascending && (buckets.empty() || buckets[0] > 0), "buckets require ascending lengths above 0, got " + sizes(buckets));
+    require(buckets.empty() || !values.empty(), "buckets require pad={'<input>': value}, got no input that is padded");
+  }
+
+  // The part that is about inputs that are there; a prediction lacks the targets.
+  Padding of(const Layout& layout) const {
+    Padding part{{}, {}, buckets};
+    for (const auto& [name, value] : values)
+      if (layout.axes.count(name)) part.values[name] = value;
+    for (const auto& [name, of] : lengths)
+      if (layout.axes.count(name) && layout.axes.count(of)) part.lengths[name] = of;
+    return part;
+  }
+};
+
+// Samples in memory, compared with the inputs; they stay where they are.
+class Table {
+ public:
+  size_t count = 0;
+
+  const Layout layout;
+
+  Table(const Layout& layout, const Padding& padding, const Data& data) : layout(layout), padding_(padding), data_(data) {
+    string missing, given, counted;
+    for (const auto& entry : data) given += (given.empty() ? "'" : ", '") + entry.first + "'";
+    for (const Json& input : layout.inputs)
+      if (const string name = input.at("name"); data.count(name) == 0 && padding.lengths.count(name) == 0)
+        missing += (missing.empty() ? "'" : " and '") + name + "' " + signature(input);
+    require(missing.empty(), "data requires an array " + missing + ", got [" + given + "]");
+    std::set<size_t> counts;
+    for (const Json& input : layout.inputs) {
+      const string name = input.at("name");
+      if (padding.lengths.count(name)) continue;
+      const size_t own = checked(input, data.at(name));
+      if (input.at("shape").empty()) continue;
+      counts.insert(own);
+      counted += (counted.empty() ? "'" : ", '") + name + "': " + std::to_string(own);
+    }
+    require(counts.size() <= 1, "data requires as many samples in every array, got {" + counted + "}");
+    count = counts.empty() ? 0 : *counts.begin();
+  }
+
+  // Rows of each batch in an order of rows: the samples of a bucket wait until they fill one.
+  vector<vector<size_t>> batches(const vector<size_t>& rows, size_t size) const {
+    require(!layout.batch_size || size == *layout.batch_size,
+            "batch size requires " + std::to_string(layout.batch_size.value_or(0)) + ", as the model has it, got " + std::to_string(size));
+    require(count >= (layout.batch_size ? size : 1), "data requires at least one batch of " + std::to_string(size) + ", got " + std::to_string(count) + " samples");
+    const vector<size_t>& buckets = padding_.buckets;
+    vector<size_t> lengths(buckets.empty() ? 0 : count);
+    for (size_t row = 0; row < lengths.size(); row++)
+      for (const auto& entry : padding_.values) lengths[row] = std::max(lengths[row], length_of(entry.first, row));
+    const size_t longest = lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
+    require(buckets.empty() || longest <= buckets.back(), "buckets require a length of " + std::to_string(longest) + " or more at their end, got " + sizes(buckets));
+    vector<vector<size_t>> waiting(std::max<size_t>(1, buckets.size())), whole;
+    for (const size_t row : rows) {
+      vector<size_t>& bucket = waiting[buckets.empty() ? 0 : size_t(std::lower_bound(buckets.begin(), buckets.end(), lengths[row]) - buckets.begin())];
+      bucket.push_back(row);
+      if (bucket.size() == size) whole.push_back(std::exchange(bucket, {}));
+    }
+    for (const vector<size_t>& rest : waiting)
+      if (!layout.batch_size && !rest.empty()) whole.push_back(rest);
+    return whole;
+  }
+
+  // Some samples as a batch.
+  Arrays feeds(const vector<size_t>& rows) const {
+    Arrays batch;
+    for (const Json& input : layout.inputs) {
+      const string name = input.at("name"), dtype = input.at("dtype");
+      if (const auto of = padding_.lengths.find(name); of != padding_.lengths.end()) {
+        vector<double> lengths;
+        for (const size_t row : rows) lengths.push_back(double(length_of(of->second, row)));
+        batch[name] = {dtype, {int64_t(rows.size())}, bytes_of(dtype, lengths, "lengths '" + name + "'")};
+      } else if (const auto* array = std::get_if<Array>(&data_.at(name))) {
+        batch[name] = input.at("shape").empty() ? *array : array->take(rows, layout.axes.at(name));
+      } else {
+        batch[name] = padded(input, std::get<vector<Array>>(data_.at(name)), rows);
+      }
+    }
+    return batch;
+  }
+
+ private:
+  // The number of samples of an input, which fit it.
+  size_t checked(const Json& input, const Samples& samples) const {
+    const string name = input.at("name"), what = "data '" + name + "' requires ";
+    const size_t axis = layout.axes.at(name);
+    const Json& rest = input.at("shape");
+    if (const auto* array = std::get_if<Array>(&samples)) {
+      const string means = rest.empty() ? ", one number for all samples (batches of your own may have one each)" : "";
+      require(array->shape.size() == rest.size(), what + "rank " + std::to_string(rest.size()) + ", " + signature(input) + means + ", got " + sizes(array->shape));
+      require(input.at("dtype") == array->dtype, what + signature(input) + ", got " + array->dtype);
+      check_sizes(input, array->shape);
+      return rest.empty() ? 1 : size_t(array->shape[axis]);
+    }
+    const vector<Array>& list = std::get<vector<Array>>(samples);
+    const bool is_sequence = rest.size() > 1;
+    for (const Array& sample : list) {
+      require(sample.shape.size() + 1 == rest.size(), what + "samples of rank " + std::to_string(rest.size() - 1) + " for " + signature(input) + ", got one of " + sizes(sample.shape));
+      require(input.at("dtype") == sample.dtype, what + signature(input) + ", got " + sample.dtype);
+      require(!is_sequence || std::equal(sample.shape.begin() + 1, sample.shape.end(), list[0].shape.begin() + 1),
+              what + "samples that differ in length only, got " + sizes(list[0].shape) + " and " + sizes(sample.shape));
+    }
+    require(is_sequence || padding_.values.count(name) == 0, what + "sequences to pad, got " + signature(input));
+    const bool is_one_shape = std::all_of(list.begin(), list.end(), [&](const Array& sample) { return sample.shape == list[0].shape; });
+    if (is_one_shape && !list.empty() && padding_.values.count(name) == 0) {
+      Shape whole = list[0].shape;
+      whole.insert(whole.begin() + ptrdiff_t(axis), int64_t(list.size()));
+      check_sizes(input, whole);
+    }
+    return list.size();
+  }
+
+  void check_sizes(const Json& input, const Shape& shape) const {
+    const Json& wanted = input.at("shape");
+    for (size_t axis = 0; axis < wanted.size(); axis++)
+      require(!wanted[axis].is_number() || wanted[axis] == shape[axis] || axis == layout.axes.at(input.at("name")),
+              "data '" + input.at("name").get<string>() + "' requires " + signature(input) + ", got " + sizes(shape) + " (axis " + std::to_string(axis) + ")");
+  }
+
+  size_t length_of(const string& name, size_t row) const {
+    const Samples& samples = data_.at(name);
+    if (const auto* list = std::get_if<vector<Array>>(&samples)) return list->at(row).shape.empty() ? 0 : size_t(list->at(row).shape[0]);
+    const Shape& shape = std::get<Array>(samples).shape;
+    return shape.size() < 2 ? 0 : size_t(shape[layout.axes.at(name) == 0 ? 1 : 0]);
+  }
+
+  Array padded(const Json& input, const vector<Array>& list, const vector<size_t>& rows) const {
+    const string name = input.at("name"), dtype = input.at("dtype"), what = "data '" + name + "' requires ";
+    const size_t axis = layout.axes.at(name);
+    vector<Array> samples;
+    for (const size_t row : rows) samples.push_back(list[row]);
+    if (input.at("shape").size() > 1) {
+      vector<size_t> lengths;
+      for (const size_t row : rows) lengths.push_back(size_t(list[row].shape[0]));
+      const auto [least, most] = std::minmax_element(lengths.begin(), lengths.end());
+      const auto filler = padding_.values.find(name);
+      require(filler != padding_.values.end() || *least == *most,
+              what + "samples of one length, or pad={'" + name + "': value}, got lengths from " + std::to_string(*least) + " to " + std::to_string(*most));
+      const Json& fixed = input.at("shape")[axis == 0 ? 1 : 0];
+      require(!fixed.is_number() || *most <= fixed, what + "at most " + fixed.dump() + " steps, as the model has it, got " + std::to_string(*most));
+      const auto bucket = std::lower_bound(padding_.buckets.begin(), padding_.buckets.end(), *most);
+      const size_t target = filler == padding_.values.end() || (!fixed.is_number() && bucket == padding_.buckets.end()) ? *most : fixed.is_number() ? fixed.get<size_t>() : *bucket;
+      for (Array& sample : samples) {
+        const size_t numbers = (target - size_t(sample.shape[0])) * product(sample.shape, 1, sample.shape.size());
+        if (numbers > 0) sample.bytes += bytes_of(dtype, vector<double>(numbers, filler->second), "pad of '" + name + "'");
+        sample.shape[0] = int64_t(target);
+      }
+    }
+    for (Array& sample : samples) sample.shape.insert(sample.shape.begin() + ptrdiff_t(axis), 1);
+    Array whole = concatenated(samples, axis);
+    check_sizes(input, whole.shape);
+    return whole;
+  }
+
+  const Padding padding_;
+  const Data& data_;
+};
+
+// Loss, metrics, and whatever else an epoch came to, by name.
+using Logs = std::map<string, double>;
+
+// What a step came to.
+struct Step {
+  float loss;      // before the update
+  Arrays outputs;  // those that were asked for
+};
+
+// How `evaluate` and `predict` read data.
+struct BatchOptions {
+  std::optional<size_t> batch_size;  // 32, or what the model fixes
+  std::map<string, double> pad;      // as of `FitOptions`
+  std::map<string, string> lengths;
+};
+
 // How `fit` goes on.
 struct FitOptions {
   size_t epochs = 1;
-  size_t batch_size = 32;  // where the model does not fix it
-  bool shuffle = true;     // the order is that of Python and JavaScript with the same seed
+  std::optional<size_t> batch_size;   // 32, or what the model fixes
+  bool shuffle = true;                // the order is that of Python and JavaScript with the same seed
   uint64_t seed = 0;
+  std::map<string, double> pad;       // input -> what is put behind its shorter sequences; the input takes a list of them then
+  std::map<string, string> lengths;   // input that takes lengths -> the input whose lengths they are
+  vector<size_t> buckets;             // lengths to which sequences are padded, ascending; a batch's samples come from one of them
+  const Data* validation = nullptr;   // to evaluate on after each epoch
   std::function<bool(float loss, size_t epoch)> after_step;  // false ends the run
+  std::function<bool(const Logs&)> after_epoch;              // with the values of the epoch; false ends the run
 };
 
 // A bundle in onnxruntime, with its state.
@@ -395,6 +710,7 @@ class Trainer {
 
   // Opens a bundle; every file is compared with its hash.
   explicit Trainer(const string& folder) : folder_(folder), about_(described(folder)) {
+    require(about_.at("loss").is_string(), "a bundle of a step that names its loss is required, got one without");
 #ifndef _WIN32
     setenv("ORT_DISABLE_TELEMETRY", "1", 0);  // from 1.32 on, the library for Linux reports to its maker otherwise
 #endif
@@ -416,10 +732,14 @@ class Trainer {
   size_t steps() const { return steps_; }
 
   // Does a step, and returns its loss before the update.
-  float step(const Arrays& feeds) {
+  float step(const Arrays& feeds) { return step(feeds, {}).loss; }
+
+  // Does a step, and returns some of its outputs, too: metrics, gradients, new values of the state.
+  Step step(const Arrays& feeds, const vector<string>& asked) {
     const vector<string> known = names_of(about_.at("data"));
     for (const auto& feed : feeds)
       require(std::find(known.begin(), known.end(), feed.first) != known.end(), "feed '" + feed.first + "' must be one of the data inputs " + quoted(known));
+    check_outputs(asked);
     const vector<Ort::Value> data = checked(about_.at("data"), feeds);
     vector<string> inputs = names_, outputs{about_.at("loss")};
     vector<const OrtValue*> values;
@@ -434,16 +754,26 @@ class Trainer {
     }
     for (const Json& input : about_.at("data")) inputs.push_back(input.at("name"));
     for (const Ort::Value& value : data) values.push_back(value);
+    for (const string& name : asked)
+      if (std::find(outputs.begin(), outputs.end(), name) == outputs.end()) outputs.push_back(name);
     vector<Ort::Value> results = run(train_, inputs, values, outputs);
     const auto told = results[0].GetTensorTypeAndShapeInfo();
     require(told.GetElementType() == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT && told.GetElementCount() == 1, "a loss in float32 is required");
     const float loss = *results[0].GetTensorData<float>();
-    require(std::isfinite(loss), "step " + std::to_string(steps_ + 1) + ": the loss must be finite, got " + (std::isnan(loss) ? "nan" : "inf") +
-                                     "; the state is as before that step. A smaller learning rate or clip_norm may prevent it; in Python, "
-                                     "ll.Trainer(step).resume(checkpoint) and first_nonfinite(feeds) name the node that made the first such number");
+    require(std::isfinite(loss), "step " + std::to_string(steps_ + 1) + ": the loss must be finite, got " + (std::isnan(loss) ? "nan" : "inf") + not_finite(feeds));
+    Step done{loss, {}};
+    for (const string& name : asked) done.outputs[name] = array(results[size_t(std::find(outputs.begin(), outputs.end(), name) - outputs.begin())]);
     for (size_t place = 0; place < moving_.size(); place++) state_[moving_[place]] = std::move(results[place + 1]);
     steps_++;
-    return loss;
+    return done;
+  }
+
+  // Loss and metrics on data: means over batches, weighted by their numbers of samples, or what running totals give. Dropout is off,
+  // normalizations use their running statistics, and no state changes.
+  Logs evaluate(const Data& data, const BatchOptions& options = {}) {
+    const Json& part = part_of("eval", "evaluating");
+    const Table table = opened(part, data, options);
+    return scores(part, table, complete(table, options));
   }
 
   // The files of the model that predicts, with the weights as they are now.
@@ -466,12 +796,14 @@ class Trainer {
     return contents;
   }
 
-  // The model's own outputs for data, with the weights as they are now.
-  Arrays predict(const Arrays& feeds) const {
-    const Json& part = about_.at("predict");
+  // The model's own outputs for data, with the weights as they are now; targets need not be there.
+  Arrays predict(const Data& data, const BatchOptions& options = {}) const {
+    const Json& part = part_of("predict", "predicting");
+    const Table table = opened(part, data, options);
+    const vector<vector<size_t>> batches = complete(table, options);
     std::map<string, string> contents = trained();
     const string model = contents.extract(files_of("predict")[0]).mapped();
-    Ort::SessionOptions options;
+    Ort::SessionOptions opening;
     vector<std::basic_string<ORTCHAR_T>> files;
     vector<char*> buffers;
     vector<size_t> lengths;
@@ -480,15 +812,17 @@ class Trainer {
       buffers.push_back(content.data());
       lengths.push_back(content.size());
     }
-    if (!files.empty()) options.AddExternalInitializersFromFilesInMemory(files, buffers, lengths);
-    Ort::Session session(environment_, model.data(), model.size(), options);
-    vector<string> inputs, outputs;
-    for (const Json& input : part.at("data")) inputs.push_back(input.at("name"));
-    for (const Json& output : part.at("predictions")) outputs.push_back(output.at("name"));
-    const vector<Ort::Value> data = checked(part.at("data"), feeds);
-    const vector<Ort::Value> results = run(session, inputs, {data.begin(), data.end()}, outputs);
+    if (!files.empty()) opening.AddExternalInitializersFromFilesInMemory(files, buffers, lengths);
+    Ort::Session session(environment_, model.data(), model.size(), opening);
+    const vector<string> inputs = names_of(part.at("data")), outputs = names_of(part.at("predictions"));
+    std::map<string, vector<Array>> collected;
+    for (const vector<size_t>& rows : batches) {
+      const vector<Ort::Value> values = checked(part.at("data"), table.feeds(rows));
+      const vector<Ort::Value> results = run(session, inputs, {values.begin(), values.end()}, outputs);
+      for (size_t place = 0; place < outputs.size(); place++) collected[outputs[place]].push_back(array(results[place]));
+    }
     Arrays predictions;
-    for (size_t place = 0; place < outputs.size(); place++) predictions[outputs[place]] = array(results[place]);
+    for (const Json& output : part.at("predictions")) predictions[output.at("name")] = joined(output, collected.at(output.at("name")), batches, table.layout);
     return predictions;
   }
 
@@ -549,51 +883,45 @@ class Trainer {
     return notes;
   }
 
-  // Trains on arrays of all samples, and returns the mean loss of each epoch.
-  vector<double> fit(const Arrays& data, const FitOptions& options = {}) {
+  // Trains on all samples, and returns a record per epoch: `epoch` from 1 on, means of `loss` and of the step's metrics, `learning_rate`, and of
+  // the validation `val_loss` and `val_<metric>`.
+  vector<Logs> fit(const Data& data, const FitOptions& options = {}) {
     require(options.epochs > 0, "epochs requires a whole number, at least 1, got 0");
-    require(options.batch_size > 0, "batch_size requires a whole number, at least 1, got 0");
-    size_t count = 0, size = options.batch_size;
-    string first;
-    bool is_fixed = false;
-    std::map<string, size_t> axes;
-    for (const Json& input : about_.at("data")) {
-      const string name = input.at("name");
-      const Json& shape = input.at("shape");
-      const auto array = data.find(name);
-      require(array != data.end(), "data requires an array '" + name + "' " + input.at("dtype").get<string>() + sizes(shape) + ", got none");
-      const Json& axis = input.contains("sample_axis") ? input.at("sample_axis") : Json();
-      axes[name] = axis.is_number() ? axis.get<size_t>() : 0;
-      if (shape.empty()) continue;
-      require(array->second.shape.size() == shape.size(), "data '" + name + "' requires rank " + std::to_string(shape.size()) + ", got " + sizes(array->second.shape));
-      const size_t own = size_t(array->second.shape[axes[name]]);
-      require(first.empty() || own == count, "data requires as many samples in every array, got {'" + first + "': " + std::to_string(count) + ", '" + name + "': " + std::to_string(own) + "}");
-      if (shape[axes[name]].is_number()) size = shape[axes[name]], is_fixed = true;
-      first = name, count = own;
-    }
-    require(count >= (is_fixed ? size : 1), "data requires at least one batch of " + std::to_string(size) + ", got " + std::to_string(count) + " samples");
-    vector<double> means;
-    for (size_t epoch = 0; epoch < options.epochs; epoch++) {
-      vector<size_t> rows(count);
+    const Layout layout(about_.at("data"), about_.at("data"));
+    const Padding padding{options.pad, options.lengths, options.buckets};
+    padding.check(layout);
+    const size_t size = layout.size_of(options.batch_size);
+    const Table table(layout, padding, data);
+    const BatchOptions scoring{size, options.pad, options.lengths};
+    // What cannot be evaluated is told before anything is trained.
+    if (options.validation != nullptr) complete(opened(part_of("eval", "evaluating"), *options.validation, scoring), scoring);
+    vector<string> metrics;
+    for (const Json& output : about_.at("outputs"))
+      if (output.at("shape").is_array() && output.at("shape").empty()) metrics.push_back(output.at("name"));
+    vector<Logs> history;
+    bool goes_on = true;
+    for (size_t epoch = 0; epoch < options.epochs && goes_on; epoch++) {
+      vector<size_t> rows(table.count);
       std::iota(rows.begin(), rows.end(), size_t(0));
-      if (options.shuffle) rows = Permutation(options.seed, epoch).rows(count);
-      double total = 0;
+      if (options.shuffle) rows = Permutation(options.seed, epoch).rows(table.count);
+      Logs sums;
       size_t done = 0;
-      for (size_t begin = 0; begin < count && begin + (is_fixed ? size : 1) <= count; begin += size) {
-        const vector<size_t> some(rows.begin() + ptrdiff_t(begin), rows.begin() + ptrdiff_t(std::min(count, begin + size)));
-        Arrays batch;
-        for (const auto& [name, axis] : axes) batch[name] = data.at(name).shape.empty() ? data.at(name) : data.at(name).take(some, axis);
-        const float loss = step(batch);
-        total += double(loss) * double(some.size());
+      for (const vector<size_t>& some : table.batches(rows, size)) {
+        const Step stepped = step(table.feeds(some), metrics);
+        sums["loss"] += double(stepped.loss) * double(some.size());
+        for (const auto& [name, value] : stepped.outputs) sums[name] += number_of(value) * double(some.size());
         done += some.size();
-        if (options.after_step && !options.after_step(loss, epoch)) {
-          means.push_back(total / double(done));
-          return means;
-        }
+        if (options.after_step && !(goes_on = options.after_step(stepped.loss, epoch))) break;
       }
-      means.push_back(total / double(done));
+      Logs logs{{"epoch", double(epoch + 1)}};
+      for (const auto& [name, sum] : sums) logs[name] = sum / double(done);
+      if (std::isfinite(learning_rate)) logs["learning_rate"] = learning_rate;
+      if (options.validation != nullptr && goes_on)
+        for (const auto& [name, score] : evaluate(*options.validation, scoring)) logs["val_" + name] = score;
+      history.push_back(logs);
+      if (goes_on && options.after_epoch) goes_on = options.after_epoch(logs);
     }
-    return means;
+    return history;
   }
 
   // Copies of the state by input.
@@ -617,6 +945,140 @@ class Trainer {
   }
 
  private:
+  // What evaluates or predicts.
+  const Json& part_of(const string& file, const string& what) const {
+    string names;
+    for (const auto& [name, _] : about_.at("files").items()) names += (names.empty() ? "" : ", ") + name;
+    require(about_.contains(file) && about_.at("files").contains(file), what + " requires a bundle with " + file + ".onnx, got one of [" + names + "]; export it with all its files");
+    return about_.at(file);
+  }
+
+  Table opened(const Json& part, const Data& data, const BatchOptions& options) const {
+    const Layout layout(part.at("data"), about_.at("data"));
+    return Table(layout, Padding{options.pad, options.lengths, {}}.of(layout), data);
+  }
+
+  // Batches of all samples in their order: what were left out at the end would be missing in a mean.
+  static vector<vector<size_t>> complete(const Table& table, const BatchOptions& options) {
+    const size_t fixed = table.layout.batch_size.value_or(1);
+    require(table.count % fixed == 0, "data requires a multiple of " + std::to_string(fixed) + " samples, the batch size that the model fixes, got " + std::to_string(table.count));
+    vector<size_t> rows(table.count);
+    std::iota(rows.begin(), rows.end(), size_t(0));
+    return table.batches(rows, table.layout.batch_size.value_or(table.layout.size_of(options.batch_size)));
+  }
+
+  Logs scores(const Json& part, const Table& table, const vector<vector<size_t>>& batches) {
+    if (!eval_) eval_ = open("eval");
+    vector<string> names, outputs;
+    for (const Json& total : part.at("totals")) outputs.push_back(total.at("output"));
+    const size_t totals = outputs.size();
+    const auto add = [&](const string& name) {
+      if (has_output(eval_, name)) names.push_back(name), outputs.push_back(name);
+    };
+    if (about_.at("loss").is_string()) add(about_.at("loss"));
+    for (const Json& metric : part.at("metrics"))
+      if (metric.at("shape").is_array() && metric.at("shape").empty()) add(metric.at("name"));
+    require(!names.empty(), "evaluating requires an evaluation with a loss or a metric, got one with neither");
+    vector<string> inputs = part.at("state");
+    vector<Ort::Value> counted;
+    for (const Json& total : part.at("totals")) inputs.push_back(total.at("input")), counted.push_back(tensor(first_of(total)));
+    for (const string& name : names_of(part.at("data"))) inputs.push_back(name);
+    Logs sums;
+    for (const vector<size_t>& rows : batches) {
+      const vector<Ort::Value> feeds = checked(part.at("data"), table.feeds(rows));
+      vector<const OrtValue*> values;
+      for (const Json& name : part.at("state")) values.push_back(state_[size_t(std::find(names_.begin(), names_.end(), name) - names_.begin())]);
+      for (const Ort::Value& value : counted) values.push_back(value);
+      for (const Ort::Value& value : feeds) values.push_back(value);
+      vector<Ort::Value> results = run(eval_, inputs, values, outputs);
+      for (size_t place = 0; place < names.size(); place++) {
+        const double score = number_of(array(results[totals + place]));
+        const Json& whole = part.at("of_all_batches");
+        const bool is_whole = std::find(whole.begin(), whole.end(), names[place]) != whole.end();
+        const string name = about_.at("loss") == names[place] ? "loss" : names[place];
+        sums[name] = is_whole ? score : sums[name] + score * double(rows.size()) / double(table.count);
+      }
+      std::move(results.begin(), results.begin() + ptrdiff_t(totals), counted.begin());
+    }
+    return sums;
+  }
+
+  // What a running total is before the first batch.
+  static Array first_of(const Json& total) {
+    const Shape shape = total.at("shape");
+    const Json& first = total.at("first");
+    const auto number = [](const Json& value) { return value.is_string() ? std::stod(value.get<string>()) : value.get<double>(); };
+    vector<double> numbers(product(shape, 0, shape.size()), first.is_array() ? 0 : number(first));
+    for (size_t place = 0; first.is_array() && place < numbers.size(); place++) numbers[place] = number(first.at(place));
+    return {total.at("dtype"), shape, bytes_of(total.at("dtype"), numbers, "a total")};
+  }
+
+  static bool has_output(const Ort::Session& session, const string& name) {
+    Ort::AllocatorWithDefaultOptions allocator;
+    for (size_t place = 0; place < session.GetOutputCount(); place++)
+      if (name == session.GetOutputNameAllocated(place, allocator).get()) return true;
+    return false;
+  }
+
+  // Outputs of several batches as one, along the axis of the samples.
+  static Array joined(const Json& output, const vector<Array>& arrays, const vector<vector<size_t>>& batches, const Layout& layout) {
+    if (arrays.size() == 1) return arrays[0];
+    const string what = "output '" + output.at("name").get<string>() + "' requires ";
+    const Json& declared = output.at("shape");
+    vector<size_t> fitting, named;
+    for (size_t axis = 0; axis < arrays[0].shape.size(); axis++) {
+      bool fits = true;
+      for (size_t place = 0; place < arrays.size(); place++) fits = fits && axis < arrays[place].shape.size() && size_t(arrays[place].shape[axis]) == batches[place].size();
+      if (!fits) continue;
+      fitting.push_back(axis);
+      for (const Json& input : layout.inputs)
+        if (const Json& shape = input.at("shape"); declared.is_array() && declared.at(axis).is_string() && !shape.empty() && shape.at(layout.axes.at(input.at("name"))) == declared[axis]) {
+          named.push_back(axis);
+          break;
+        }
+    }
+    const vector<size_t>& axes = named.size() == 1 ? named : fitting;
+    require(axes.size() == 1, what + "an axis of samples, " + std::to_string(batches[0].size()) + " in the first batch, got " + sizes(arrays[0].shape) + "; predict with a batch_size of all samples");
+    const auto rest = [&](Shape shape) {
+      shape.erase(shape.begin() + ptrdiff_t(axes[0]));
+      return shape;
+    };
+    for (const Array& array : arrays)
+      require(rest(array.shape) == rest(arrays[0].shape), what + "one shape in all batches to be put together, got " + sizes(arrays[0].shape) + " and others; predict batch by batch");
+    return concatenated(arrays, axes[0]);
+  }
+
+  void check_outputs(const vector<string>& asked) const {
+    vector<string> names{about_.at("loss")};
+    for (const string& name : names_of(about_.at("outputs"))) names.push_back(name);
+    for (const Json& pair : about_.at("state"))
+      for (const char* kind : {"output", "gradient"})
+        if (pair.at(kind).is_string()) names.push_back(pair.at(kind));
+    for (const string& name : asked) require(std::find(names.begin(), names.end(), name) != names.end(), "output '" + name + "' must be one of " + quoted(names));
+  }
+
+  // Where numbers that are not finite may come from.
+  string not_finite(const Arrays& feeds) const {
+    for (size_t place = 0; place < names_.size(); place++) {
+      const Json& pair = about_.at("state")[place];
+      if (pair.at("role") == "weight" && !pair.at("output").is_null() && !is_finite(array(state_[place])))
+        return "; '" + names_[place] + "' already held such numbers: a step whose own loss was finite wrote them, of an infinite feed or gradient; begin again from a checkpoint";
+    }
+    string origin;
+    for (const auto& [name, value] : feeds)
+      if (origin.empty() && !is_finite(value)) origin = "; input '" + name + "' has such numbers";
+    return origin + "; the state is as before that step. A smaller learning rate or clip_norm may prevent it; in Python, "
+                    "ll.Trainer(step).resume(checkpoint) and first_nonfinite(feeds) name the node that made the first such number";
+  }
+
+  static bool is_finite(const Array& array) {
+    const auto all = [&](auto kind) {
+      const auto* numbers = array.data<decltype(kind)>();
+      return std::all_of(numbers, numbers + array.bytes.size() / sizeof kind, [](auto number) { return std::isfinite(number); });
+    };
+    return array.dtype == "float32" ? all(float()) : array.dtype != "float64" || all(double());
+  }
+
   // A value for a place of the state, of the dtype and the shape of what is there.
   Ort::Value fitting(const string& name, const Array& value, size_t place) const {
     const auto held = state_[place].GetTensorTypeAndShapeInfo();
@@ -756,7 +1218,7 @@ class Trainer {
   std::set<string> compared_;
   Json about_;
   Ort::Env environment_{nullptr};
-  Ort::Session train_{nullptr};
+  Ort::Session train_{nullptr}, eval_{nullptr};
   vector<string> names_;
   vector<size_t> moving_;
   vector<Ort::Value> state_;

@@ -451,7 +451,10 @@ class Fit:
         others = [
             name
             for name, now in self._fingerprints.items()
-            if now is not None and held.get(name) is not None and held[name] != now
+            if now is not None
+            and isinstance(before := held.get(name), Mapping)
+            and before.keys() == now.keys()
+            and before != now
         ]
         if others:
             warnings.warn(

@@ -43,8 +43,10 @@ int main(int, char** words) try {
 
   Trainer fitted(words[1]);
   lstm_lower::FitOptions options;
-  options.epochs = 3, options.batch_size = 8, options.seed = 7;
-  result["epochs"] = fitted.fit(samples(50), options);
+  const lstm_lower::Data held = samples(50);
+  options.epochs = 3, options.batch_size = 8, options.seed = 7, options.validation = &held;
+  result["epochs"] = fitted.fit(held, options);
+  result["scores"] = fitted.evaluate(held, {7, {}, {}});
   result["orders"] = {lstm_lower::Permutation(7, 2).rows(1000), lstm_lower::Permutation(uint64_t(1) << 40, 0).rows(70)};
 
   // One bit of forty places.
@@ -64,8 +66,12 @@ int main(int, char** words) try {
   const Arrays right = samples(4), state = trainer.state();
   const Array& x = right.at("x");
   const auto labels = [&](const vector<int64_t>& each) { return with(right, "target", Array::of<int64_t>("int64", {int64_t(each.size())}, each)); };
-  lstm_lower::FitOptions none, no_size;
-  none.epochs = 0, no_size.batch_size = 0;
+  lstm_lower::FitOptions none, no_size, padded, lengths, falling, unpadded;
+  none.epochs = 0, no_size.batch_size = 0, padded.pad = {{"y", 0}}, lengths.lengths = {{"target", "y"}};
+  falling.pad = {{"x", 0}}, falling.buckets = {4, 4}, unpadded.buckets = {4};
+  lstm_lower::FitOptions unlabelled, unscored;
+  const lstm_lower::Data alone = without(right, "target"), nothing{{"x", Array{"float32", {0, 6}, ""}}, {"target", Array{"int64", {0}, ""}}};
+  unlabelled.validation = &alone, unscored.validation = &nothing;
   const Array& w = state.at("w");
   const std::map<string, std::function<void()>> faults{
       {"no target", [&] { trainer.step(without(right, "target")); }},
@@ -81,7 +87,21 @@ int main(int, char** words) try {
       {"no epochs", [&] { trainer.fit(right, none); }},
       {"no batch size", [&] { trainer.fit(right, no_size); }},
       {"data of different lengths", [&] { trainer.fit(labels({0, 1, 2})); }},
-      {"no data", [&] { trainer.fit({{"x", {"float32", {0, 6}, ""}}, {"target", {"int64", {0}, ""}}}); }},
+      {"no data", [&] { trainer.fit(nothing); }},
+      {"data without target", [&] { trainer.fit(alone); }},
+      {"data of another rank", [&] { trainer.fit(with(right, "x", {"float32", {24}, x.bytes})); }},
+      {"data of another size", [&] { trainer.fit(with(right, "x", {"float32", {4, 3, 2}, x.bytes})); }},
+      {"data of another dtype", [&] { trainer.fit(with(right, "target", Array::of<float>("float32", {4}, vector<float>(4)))); }},
+      {"samples of another rank", [&] { trainer.fit({{"x", vector<Array>{{"float32", {24}, x.bytes}}}, {"target", right.at("target")}}); }},
+      {"padding of no input", [&] { trainer.fit(right, padded); }},
+      {"lengths of no input", [&] { trainer.fit(right, lengths); }},
+      {"buckets that do not ascend", [&] { trainer.fit(right, falling); }},
+      {"buckets without padding", [&] { trainer.fit(right, unpadded); }},
+      {"validation without target", [&] { trainer.fit(right, unlabelled); }},
+      {"validation of nothing", [&] { trainer.fit(right, unscored); }},
+      {"evaluation without target", [&] { trainer.evaluate(alone); }},
+      {"prediction of another size", [&] { trainer.predict({{"x", Array{"float32", {8, 3}, x.bytes}}}); }},
+      {"unknown output", [&] { trainer.step(right, {"accuracy"}); }},
       {"state lacks a value", [&] { trainer.set_state(without(state, "w")); }},
       {"state has one more", [&] { trainer.set_state(with(state, "more", x)); }},
       {"state of another dtype", [&] { trainer.set_state(with(state, "w", {"float64", w.shape, w.bytes + w.bytes})); }},

@@ -21,7 +21,7 @@ const FAULTS = {
 const messages = {};
 for (const [name, [data, more]] of Object.entries(FAULTS)) {
   const trainer = await load(bundle);
-  await trainer.fit(data, { batchSize: 32, ...more }).catch((error) => (messages[name] = [error.name, error.message]));
+  await trainer.fit(data, { batchSize: 32, ...more }).catch((error) => (messages[name] = error.message));
 }
 
 const warned = [];

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +13,27 @@ import numpy as np
 import pytest
 
 import lstm_lower as ll
-from lstm_lower.errors import LstmLowerError
+from lstm_lower.errors import LstmLowerError, LstmLowerWarning
 from lstm_lower.runtime.training import checkpoint
+from lstm_lower.runtime.training.data.layout import Layout
+from lstm_lower.runtime.training.data.opening import open_data
+from lstm_lower.runtime.training.data.table import Padding
 from tests.anywhere.support import PACKAGE, compiled, node
 from tests.support import bundles
 
 HERE = Path(__file__).parent
 
 
-def _node(*words: object, folder: Path) -> Any:
-    command = [node(), *map(str, words)]
+def _output(words: Sequence[object], folder: Path) -> Any:
+    """What a program prints as JSON."""
+    command = [*map(str, words)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+def _node(*words: object, folder: Path) -> Any:
+    return _output([node(), *words], folder)
 
 
 @pytest.fixture(scope="module")
@@ -122,14 +130,18 @@ SAME_WORDS: dict[str, Callable[[ll.Trainer], Any]] = {
 TRANSLATED = {"'ten'": "'0.1'", "; array.astype('int64') converts it": ""}
 
 
+def _translated(message: str) -> str:
+    for own, theirs in TRANSLATED.items():
+        message = message.replace(own, theirs)
+    return message
+
+
 def test_the_words_are_those_of_python(faults: Any) -> None:
     different = {}
     for name, fault in SAME_WORDS.items():
         with pytest.raises(LstmLowerError) as caught:
             fault(ll.Trainer(bundles.classifier()))
-        expected = [type(caught.value).__name__, str(caught.value)]
-        for own, theirs in TRANSLATED.items():
-            expected[1] = expected[1].replace(own, theirs)
+        expected = [type(caught.value).__name__, _translated(str(caught.value))]
         if faults["told"][name] != expected:
             different[name] = (faults["told"][name], expected)
     assert different == {}
@@ -138,7 +150,7 @@ def test_the_words_are_those_of_python(faults: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "kind", "start", "end"),
     [
-        ("loss that is no number", "NotFiniteError", "step 3: the loss must be finite, got nan; the state is as", ""),
+        ("loss that is no number", "NotFiniteError", "step 3: the loss must be finite, got nan; input 'x' has", ""),
         ("label beyond", "InvalidInputError", "onnxruntime failed on these feeds", "below zero is told as 2147483647"),
         ("label below", "InvalidInputError", "onnxruntime failed on these feeds", "below zero is told as 2147483647"),
         ("file of another bundle", "InvalidModelError", "train.onnx requires the ", "export it again"),
@@ -179,11 +191,20 @@ WRONG_SEQUENCES: dict[str, Callable[[ll.Trainer], Any]] = {
 }
 
 
-def test_sequences_of_different_lengths(tmp_path: Path) -> None:
-    """Padded and in buckets as in Python: the same batches, the same losses, the same words."""
-    ll.export_training(bundles.of_sequences(), tmp_path / "bundle")
+def _padded_in(language: str, folder: Path) -> Any:
+    """What the package or the header says of sequences."""
+    ll.export_training(bundles.of_sequences(), folder / "bundle")
     data = {"x": [sequence.tolist() for sequence in SEQUENCES], "target": LABELS.tolist()}
-    told = _node(HERE / "padding.mjs", "bundle", json.dumps(data), json.dumps(LENGTHS.tolist()), folder=tmp_path)
+    words = ["bundle", json.dumps(data), json.dumps(LENGTHS.tolist())]
+    if language == "JavaScript":
+        return _node(HERE / "padding.mjs", *words, folder=folder)
+    return _output([compiled(folder, HERE / "padding.cpp"), *words], folder)
+
+
+@pytest.mark.parametrize("language", ["JavaScript", "C++"])
+def test_sequences_of_different_lengths(language: str, tmp_path: Path) -> None:
+    """Padded and in buckets as in Python: the same batches, the same losses, the same words."""
+    told = _padded_in(language, tmp_path)
     held = {"x": SEQUENCES, "target": LABELS}
     options: dict[str, Any] = {"epochs": 2, "batch_size": 4, "seed": 3, "validation": held, **PADDED}
     for name, more in {"longest": {}, "buckets": {"buckets": [4, 8]}}.items():
@@ -195,9 +216,13 @@ def test_sequences_of_different_lengths(tmp_path: Path) -> None:
     for name, fault in WRONG_SEQUENCES.items():
         with pytest.raises(LstmLowerError) as caught:
             fault(ll.Trainer(bundles.of_sequences()))
-        assert told["told"][name] == [type(caught.value).__name__, str(caught.value)]
-    assert told["warned"] == ["data 'x' is float32[B, T, 3]: values in float64 are converted"]
-    assert told["again"], "a run that goes on in the middle of an epoch of buckets differs"
+        assert told["told"][name] == str(caught.value)
+    if language == "JavaScript":
+        layout = Layout(ll.Trainer(bundles.of_sequences()).data_inputs)
+        padding = Padding({"x": 0.5}, {"n": "x"}, (4, 8))
+        assert _fingerprints(tmp_path / "run.safetensors")["data"] == open_data(held, layout, padding).fingerprint()
+        assert told["warned"] == ["data 'x' is float32[B, T, 3]: values in float64 are converted"]
+        assert told["again"], "a run that goes on in the middle of an epoch of buckets differs"
 
 
 def _arrays(count: int) -> dict[str, Any]:
@@ -261,6 +286,37 @@ def test_checkpoints_go_both_ways(tmp_path: Path) -> None:
     assert last.best.epoch == expected.best.epoch
 
 
+def _samples(count: int) -> dict[str, Any]:
+    x = np.arange(6 * count) % 251
+    return {"x": x.astype(np.float32).reshape(count, 6), "target": np.arange(count) % 3}
+
+
+def _fingerprints(path: Path) -> Any:
+    return checkpoint.read(path)[1]["notes"]["fingerprints"]
+
+
+def test_other_data_are_told_on_both_sides(tmp_path: Path) -> None:
+    """A run of Python goes on in Node, and back: what the samples were is known there, too."""
+    ll.export_training(bundles.classifier(), tmp_path / "bundle")
+    options: dict[str, Any] = {"batch_size": 8, "validation": _samples(8), "folder": tmp_path / "run"}
+    ll.Trainer(bundles.classifier()).fit(_samples(8), **options)
+    kept = tmp_path / "run" / "checkpoint.safetensors"
+    shutil.copy(kept, tmp_path / "python.safetensors")
+    told = _node(HERE / "fingerprints.mjs", "bundle", folder=tmp_path)
+    assert told["before"] == []
+    (warned,) = told["warned"]
+    assert "requires the same data as before to equal one that was not interrupted, got other samples" in warned
+
+    assert _fingerprints(tmp_path / "few.safetensors") == _fingerprints(kept)
+    layout = Layout(ll.Trainer(bundles.classifier()).data_inputs)
+    many = open_data(_samples(720_000), layout).fingerprint()
+    assert _fingerprints(tmp_path / "many.safetensors")["data"] == many
+    shutil.copy(tmp_path / "python.safetensors", kept)
+    with pytest.warns(LstmLowerWarning) as caught:
+        ll.Trainer(bundles.classifier()).fit(_samples(8), **options, epochs=4)
+    assert [str(warning.message) for warning in caught if "got other samples" in str(warning.message)]
+
+
 RESUMED = """
 import { load } from "PACKAGE";
 const trainer = await load("bundle");
@@ -278,10 +334,7 @@ def test_the_header_for_cpp(tmp_path: Path) -> None:
     for step in range(3):
         trainer.step(bundles.batch(step))
     trainer.save(tmp_path / "python.safetensors", {"best": [0.1, 3], "worst": float("inf"), "name": "NaN"})
-    words = [program, "bundle", "python.safetensors", "cpp.safetensors"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    told = _output([program, "bundle", "python.safetensors", "cpp.safetensors"], tmp_path)
 
     assert (told["steps"], told["rate"], told["worst"], told["accepted"]) == (3, 0.5, "Infinity", 0)
     assert told["halves"], "ten steps with a rest differ from ten at once"
@@ -297,17 +350,19 @@ def test_the_header_for_cpp(tmp_path: Path) -> None:
     assert {name: array.tobytes() for name, array in after.items()} == expected
 
     arrays = {"x": np.sin(np.arange(300)).astype(np.float32).reshape(50, 6), "target": np.arange(50) % 3}
-    history = ll.Trainer(bundles.classifier()).fit(arrays, epochs=3, batch_size=8, seed=7)
-    np.testing.assert_allclose(told["epochs"], history["loss"], rtol=1e-5)
+    whole = ll.Trainer(bundles.classifier())
+    history = whole.fit(arrays, epochs=3, batch_size=8, seed=7, validation=arrays)
+    _shuffled_runs_equal(told["epochs"], history.epochs)
+    _shuffled_runs_equal([told["scores"]], [whole.evaluate(arrays, batch_size=7)])
     for rows, (seed, epoch) in zip(told["orders"], [(7, 2), (1 << 40, 0)], strict=True):
         assert rows == np.random.default_rng([seed, epoch]).permutation(len(rows)).tolist()
 
-    assert len(told["told"]) >= 25
+    assert len(told["told"]) >= 35
     assert all(" require" in message or "must be" in message or "status" in message
                for message in told["told"].values())  # fmt: skip
     shared = SAME_WORDS.keys() & told["told"].keys()
-    assert len(shared) >= 16
+    assert len(shared) >= 27
     for name in shared:
         with pytest.raises(LstmLowerError) as caught:
             SAME_WORDS[name](ll.Trainer(bundles.classifier()))
-        assert told["told"][name] == str(caught.value)
+        assert told["told"][name] == _translated(str(caught.value))

@@ -109,6 +109,12 @@ export function arrayOf(dtype: Dtype, shape: readonly number[], bytes: Uint8Arra
 
 export const scalar = (dtype: Dtype, value: number): NDArray => ({ dtype, shape: [], data: filled(dtype, [value]) });
 
+/** Whether all numbers are finite; of a float16, which is held as its bits, all bits of the exponent are ones else. */
+export function areFinite({ dtype, data }: NDArray): boolean {
+  if (dtype === "float16") return data.every((bits: number | bigint) => (Number(bits) & 0x7c00) !== 0x7c00);
+  return KINDS[dtype].letter !== "f" || data.every((number: number | bigint) => Number.isFinite(number));
+}
+
 /** A number as JavaScript has it. */
 export const numberOf = ({ data }: NDArray, place = 0): number => Number(data[place]);
 

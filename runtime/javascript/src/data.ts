@@ -4,7 +4,7 @@ import type { ArrayLike, Arrays } from "./arrays.js";
 import { got, InvalidInputError } from "./errors.js";
 import type { Layout } from "./layout.js";
 import { permutation } from "./order.js";
-import { type Padding, Table } from "./table.js";
+import { type Fingerprint, type Padding, Table } from "./table.js";
 
 /** A value for each input; of one that is padded a list of sequences. */
 export type Batch = Record<string, ArrayLike | readonly ArrayLike[]>;
@@ -32,6 +32,8 @@ export interface Batched {
    */
   check(order: Order, epochs: number): number | undefined;
   epoch(order: Order, epoch: number, first: number): AsyncIterable<Arrays>;
+  /** A digest by which other samples, as many, are told. */
+  fingerprint(): Fingerprint | null;
 }
 
 /** Arrays of all samples. */
@@ -65,6 +67,10 @@ class Samples implements Batched {
     let number = 0;
     for (const batch of this.#grouped(rows, batchSize))
       if (number++ >= first) yield this.#table.take(Uint32Array.from(batch)).feeds();
+  }
+
+  fingerprint(): Fingerprint {
+    return this.#table.fingerprint();
   }
 
   /** Rows of each batch: a bucket's samples wait until they fill one. */
@@ -114,6 +120,10 @@ class Stream implements Batched {
     }
     if (number === 0)
       throw new InvalidInputError(`data requires at least one batch in every epoch, got none in epoch ${epoch + 1}`);
+  }
+
+  fingerprint(): null {
+    return null;
   }
 }
 

@@ -8,6 +8,7 @@ import {
   bytesOf,
   type Dtype,
   isDtype,
+  areFinite,
   KINDS,
   type NDArray,
   numberOf,
@@ -22,7 +23,7 @@ import {
   type StateDescription,
   type TotalDescription,
 } from "./description.js";
-import { InvalidInputError, InvalidModelError } from "./errors.js";
+import { closed, InvalidInputError, InvalidModelError } from "./errors.js";
 
 /** onnxruntime-node or onnxruntime-web. */
 export type Ort = Pick<typeof Onnxruntime, "InferenceSession" | "Tensor" | "env">;
@@ -86,6 +87,7 @@ export class LocalEngine implements Engine {
   #state: Record<string, Onnxruntime.Tensor> = {};
   #totals: Record<string, Onnxruntime.Tensor> = {};
   #last: Promise<unknown> = Promise.resolve();
+  #closed = false;
 
   private constructor(ort: Ort, about: Description, contents: Contents, options: EngineOptions) {
     [this.#ort, this.#about, this.#contents, this.#options] = [ort, about, contents, options];
@@ -194,14 +196,18 @@ export class LocalEngine implements Engine {
   }
 
   close(): Promise<void> {
-    return this.#inTurn(async () => {
+    if (this.#closed) return Promise.resolve();
+    const last = this.#inTurn(async () => {
       for (const session of this.#sessions.values()) await (await session).release();
       this.#sessions.clear();
     });
+    this.#closed = true;
+    return last;
   }
 
   /** Runs what reads and writes the state when all that was asked for before has run. */
   #inTurn<T>(task: () => Promise<T>): Promise<T> {
+    if (this.#closed) return Promise.reject(closed());
     const turn = this.#last.then(task, task);
     this.#last = turn.catch(() => undefined);
     return turn;
@@ -259,14 +265,9 @@ export class LocalEngine implements Engine {
   }
 
   #spoilt(): string | undefined {
-    return this.#about.state.find(({ input, role, output, dtype }) => {
-      if (role !== "weight" || output === null || KINDS[dtype].letter !== "f") return false;
-      const { data } = arrayFrom(this.#state[input]!);
-      // All bits of the exponent of a float16, which is held as its bits, are ones.
-      return dtype === "float16"
-        ? data.some((bits) => (Number(bits) & 0x7c00) === 0x7c00)
-        : !data.every((number) => Number.isFinite(number));
-    })?.input;
+    return this.#about.state.find(
+      ({ input, role, output }) => role === "weight" && output !== null && !areFinite(arrayFrom(this.#state[input]!)),
+    )?.input;
   }
 
   #trained(): Contents {

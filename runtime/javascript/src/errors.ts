@@ -20,6 +20,10 @@ export class InvalidInputError extends LstmLowerError {
   static override readonly kind = "InvalidInputError";
 }
 
+/** What a trainer says that was closed. */
+export const closed = (): InvalidInputError =>
+  new InvalidInputError("a trainer that is open is required, got one that was closed; load the bundle again");
+
 /** A loss, or a weight, that is infinite or no number. */
 export class NotFiniteError extends LstmLowerError {
   static override readonly kind = "NotFiniteError";

@@ -5,7 +5,7 @@ import { type Batched, type Data, openData, type Order } from "./data.js";
 import { got, InvalidInputError, sizes, whole } from "./errors.js";
 import { Layout } from "./layout.js";
 import { type Place, placeOf } from "./places.js";
-import { Padding, type PaddingOptions } from "./table.js";
+import { type Fingerprint, Padding, type PaddingOptions } from "./table.js";
 import type { Kept, Trainer } from "./trainer.js";
 
 /** Values by name. */
@@ -74,6 +74,10 @@ export class Fit {
   readonly #epochs: number;
   readonly #metrics: readonly string[];
   readonly #place: Place | undefined;
+  /** Of the data, and of the validation if there is one, where a checkpoint keeps them. */
+  readonly #fingerprints: Record<string, Fingerprint | null>;
+  /** The checkpoint that this run knows of. */
+  #kept: Uint8Array | undefined;
   #sums: Record<string, [number, number]> = {};
   #history: Logs[] = [];
   #stopped: string | null = null;
@@ -101,6 +105,12 @@ export class Fit {
       whole(what, value ?? 1);
     this.#metrics = options.metrics ?? trainer.metrics;
     this.#place = options.checkpoint === undefined ? undefined : placeOf(options.checkpoint);
+    const sources = Object.entries({ data: this.#data, validation: this.#validation });
+    this.#fingerprints = Object.fromEntries(
+      sources.flatMap(([name, held]) =>
+        held === undefined || this.#place === undefined ? [] : [[name, held.fingerprint()]],
+      ),
+    );
     const callbacks: unknown = options.callbacks ?? [];
     if (!Array.isArray(callbacks) || callbacks.some((callback) => typeof callback !== "object"))
       throw new InvalidInputError(
@@ -213,9 +223,9 @@ export class Fit {
   async #save(): Promise<void> {
     if (this.#place === undefined) return;
     if (this.trainer.onNaN !== "ignore") await this.trainer.checkFinite();
-    await this.trainer.save(this.#place, {
+    const content = await this.trainer.checkpoint({
       ...this.#same(),
-      fingerprints: null,
+      fingerprints: this.#fingerprints,
       epoch: this.epoch,
       batch: this.batch,
       sums: this.#sums,
@@ -225,10 +235,27 @@ export class Fit {
       callbacks: [],
       first_step: this.#firstStep,
     });
+    if (!areEqual(await this.#place.read(), this.#kept))
+      throw new InvalidInputError(
+        `${this.#place.name}: a checkpoint of one run is required, got one that something else has written there meanwhile, such as the same page in another tab; this run ends, and what is there stays`,
+      );
+    await this.#place.write(content);
+    this.#kept = content;
+  }
+
+  #warnOfOtherData({ fingerprints }: Notes, name: string): void {
+    const held = isObject(fingerprints) ? fingerprints : {};
+    const others = Object.entries(this.#fingerprints)
+      .filter(([what, now]) => now !== null && isOfArrays(held[what]) && held[what].arrays !== now.arrays)
+      .map(([what]) => what);
+    if (others.length > 0)
+      console.warn(
+        `${name}: the run goes on, and requires the same ${others.join(" and ")} as before to equal one that was not interrupted, got other samples, as many`,
+      );
   }
 
   async #goOn(): Promise<void> {
-    const bytes = await this.#place?.read();
+    const bytes = (this.#kept = await this.#place?.read());
     if (bytes === undefined) return;
     const { name } = this.#place!;
     const held = decode(bytes, name);
@@ -244,6 +271,7 @@ export class Fit {
       throw new InvalidInputError(
         `${name}: a run without callbacks that keep numbers is required, got ${callbacks.length}; lstm-lower train goes on with it`,
       );
+    this.#warnOfOtherData(held.notes, name);
     await this.trainer.take(held, name);
     [this.epoch, this.batch, this.#history, this.#firstStep] = [
       epoch as number,
@@ -256,8 +284,13 @@ export class Fit {
   }
 }
 
+/** Whether two checkpoints, or none, are the same. */
+const areEqual = (one: Uint8Array | undefined, other: Uint8Array | undefined): boolean =>
+  one?.length === other?.length && (one ?? []).every((byte, place) => byte === other![place]);
+
 const isObject = (value: unknown): value is Record<string, unknown> =>
   typeof value === "object" && value !== null && !Array.isArray(value);
+const isOfArrays = (value: unknown): value is Fingerprint => isObject(value) && typeof value.arrays === "string";
 const areNumbers = (values: readonly unknown[]): boolean => values.every((value) => typeof value === "number");
 const isCount = (value: unknown): boolean => Number.isSafeInteger(value) && (value as number) >= 0;
 

@@ -76,6 +76,9 @@ export async function inOPFS(name: string): Promise<Place> {
   return inHandle(await (await navigator.storage.getDirectory()).getFileHandle(name, { create: true }));
 }
 
+/** Files written so far, by which one that is on its way is not that of another call. */
+let written = 0;
+
 /** A file of this machine, in Node; the one before it stays as `<path>.previous`, as `lstm-lower train` keeps it. */
 export function inFile(path: string): Place {
   return {
@@ -92,7 +95,7 @@ export function inFile(path: string): Place {
     },
     write: async (bytes) => {
       const { copyFile, open, rename, rm } = await import("node:fs/promises");
-      const complete = `${path}.${process.pid}.lstm-lower`;
+      const complete = `${path}.${process.pid}.${written++}.lstm-lower`;
       try {
         const file = await open(complete, "w");
         await file

@@ -2,7 +2,7 @@
 import type { Arrays, Dtype } from "./arrays.js";
 import type { Description } from "./description.js";
 import type { Contents, Engine, EngineOptions, Trained } from "./engine.js";
-import { InvalidInputError, received, type SentError } from "./errors.js";
+import { closed, InvalidInputError, received, type SentError } from "./errors.js";
 
 /** What the page asks a worker. */
 export interface Question {
@@ -32,6 +32,8 @@ export class RemoteEngine implements Engine {
   readonly #worker: Worker;
   readonly #waiting = new Map<number, Waiting>();
   #asked = 0;
+  /** Why the worker answers no longer. */
+  #ended: Error | undefined;
 
   private constructor(worker: Worker) {
     this.#worker = worker;
@@ -43,27 +45,42 @@ export class RemoteEngine implements Engine {
     };
     worker.onerror = (event) => {
       event.preventDefault();
-      const error = new InvalidInputError(
-        `a worker requires worker.js beside the package's index.js, got an error: ${event.message || "it cannot be loaded"}; load(bundle, { worker: false }) does without`,
+      this.#end(
+        new InvalidInputError(
+          `a worker requires worker.js beside the package's index.js, got an error: ${event.message || "it cannot be loaded"}; load(bundle, { worker: false }) does without`,
+        ),
       );
-      for (const { reject } of this.#waiting.values()) reject(error);
-      this.#waiting.clear();
     };
   }
 
   static async open(worker: Worker, opening: Opening): Promise<RemoteEngine> {
     const engine = new RemoteEngine(worker);
     try {
-      await engine.#ask(
-        "open",
-        [opening],
-        Object.values(opening.contents).map(({ buffer }) => buffer),
-      );
+      const moved = Object.values(opening.contents).map(({ buffer }) => buffer);
+      const lock = await engine.#ask<string | undefined>("open", [opening], moved);
+      if (lock !== undefined) engine.#watch(lock);
     } catch (error) {
       worker.terminate();
       throw error;
     }
     return engine;
+  }
+
+  /** A worker that dies, of memory that it does not get for example, sends no event; but its locks come free. */
+  #watch(lock: string): void {
+    void navigator.locks.request(lock, () => {
+      this.#end(
+        new InvalidInputError(
+          "a trainer requires its worker, got one that has ended, such as for lack of memory; load the bundle again, and resume a checkpoint",
+        ),
+      );
+    });
+  }
+
+  #end(reason: Error): void {
+    this.#ended ??= reason;
+    for (const { reject } of this.#waiting.values()) reject(this.#ended);
+    this.#waiting.clear();
   }
 
   forms(): Promise<Record<string, { dtype: Dtype; shape: readonly number[] }>> {
@@ -99,11 +116,14 @@ export class RemoteEngine implements Engine {
   }
 
   async close(): Promise<void> {
+    if (this.#ended !== undefined) return;
     await this.#ask("close", []);
+    this.#end(closed());
     this.#worker.terminate();
   }
 
   #ask<T>(method: Question["method"], values: readonly unknown[], moved: readonly ArrayBufferLike[] = []): Promise<T> {
+    if (this.#ended !== undefined) return Promise.reject(this.#ended);
     return new Promise<T>((resolve, reject) => {
       const number = this.#asked++;
       this.#waiting.set(number, { resolve, reject });

@@ -4,6 +4,7 @@ import {
   type ArrayLike,
   type Arrays,
   asArray,
+  bytesOf,
   concatenated,
   KINDS,
   type NDArray,
@@ -13,6 +14,7 @@ import {
 import { type InputDescription, signature } from "./description.js";
 import { got, InvalidInputError, quoted, sizes } from "./errors.js";
 import type { Layout } from "./layout.js";
+import { sha256 } from "./sha256.js";
 
 /** How sequences of different lengths become one array. */
 export interface PaddingOptions {
@@ -77,6 +79,15 @@ class Ragged {
 }
 
 type Column = NDArray | Ragged;
+
+/** A digest of samples; those of the files that they lie in are Python's alone. */
+export interface Fingerprint {
+  readonly arrays: string;
+}
+
+// Of a fingerprint: up to how many bytes a column is looked at as a whole, and else how many samples and numbers are.
+const SEEN_WHOLE = 16 * 2 ** 20;
+const SAMPLED = 256;
 
 /** Samples that lie in memory. */
 export class Table {
@@ -162,6 +173,20 @@ export class Table {
     );
   }
 
+  /** A digest of names, dtypes, shapes and numbers, that of Python; of a large column of some numbers of some samples. */
+  fingerprint(): Fingerprint {
+    const names = Object.keys(this.#columns).sort();
+    const parts = names.flatMap((name) => {
+      const column = this.#columns[name]!;
+      const isRagged = column instanceof Ragged;
+      const form = isRagged
+        ? sizes(column.samples.map(({ shape }) => shape[0]!))
+        : `${KINDS[column.dtype].npy} ${sizes(column.shape)}`;
+      return [new TextEncoder().encode(`${name} ${form}`), ...seen(column, this.layout.axes[name]!).map(bytesOf)];
+    });
+    return { arrays: sha256(together(parts)) };
+  }
+
   /** The length of each sample, of the longest of its sequences among some inputs. */
   #lengths(names: readonly string[]): number[] {
     const columns = names.map((name) => [name, this.#columns[name]!] as const);
@@ -203,6 +228,30 @@ export class Table {
     this.layout.checkSizes(input, padded.shape, "data");
     return padded;
   }
+}
+
+/** What a fingerprint looks at. */
+function seen(column: Column, axis: number): readonly NDArray[] {
+  const whole = column instanceof Ragged ? column.samples : [column];
+  if (whole.reduce((sum, { data }) => sum + data.byteLength, 0) <= SEEN_WHOLE) return whole;
+  const count = column instanceof Ragged || column.shape.length > 0 ? countOf(column, axis) : 1;
+  const chosen = Math.min(count, SAMPLED);
+  return Array.from({ length: chosen }, (_, place) => {
+    const row = Math.floor((place * (count - 1)) / Math.max(1, chosen - 1));
+    const sample = column instanceof Ragged ? column.samples[row]! : take(column, axis, [row]);
+    const stride = Math.max(1, Math.floor(sample.data.length / SAMPLED));
+    return { ...sample, data: (sample.data as Float64Array).filter((__, at) => at % stride === 0) };
+  });
+}
+
+function together(parts: readonly Uint8Array[]): Uint8Array {
+  const bytes = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
+  let place = 0;
+  for (const part of parts) {
+    bytes.set(part, place);
+    place += part.length;
+  }
+  return bytes;
 }
 
 /** A sample as an array of one sample. */

@@ -6,6 +6,7 @@ import {
   bytesOf,
   concatenated,
   type Dtype,
+  areFinite,
   type NDArray,
   numberOf,
 } from "./arrays.js";
@@ -138,7 +139,7 @@ export class Trainer {
     const arrays = this.#checked(feeds);
     this.#checkOutputs(outputs);
     const trained = await this.#engine.train(arrays, this.#rateOfStep(), outputs, this.#onNaN === "ignore");
-    if (!trained.updated && this.#onNaN === "stop") throw this.#notFinite(trained);
+    if (!trained.updated && this.#onNaN === "stop") throw this.#notFinite(trained, arrays);
     this.steps++;
     return { loss: trained.loss, outputs: trained.outputs };
   }
@@ -406,14 +407,16 @@ export class Trainer {
       );
   }
 
-  #notFinite({ loss, spoilt }: Trained): NotFiniteError {
+  #notFinite({ loss, spoilt }: Trained, feeds: Arrays): NotFiniteError {
     const step = `step ${this.steps + 1}: the loss must be finite, got ${written(loss)}`;
     if (spoilt !== undefined)
       return new NotFiniteError(
         `${step}; '${spoilt}' already held such numbers: a step whose own loss was finite wrote them, of an infinite feed or gradient; begin again from a checkpoint`,
       );
+    const fed = Object.keys(feeds).find((name) => !areFinite(feeds[name]!));
+    const origin = fed === undefined ? "" : `; input '${fed}' has such numbers`;
     return new NotFiniteError(
-      `${step}; the state is as before that step. A smaller learning rate or clip_norm may prevent it; onNaN 'skip' leaves such steps out, 'ignore' goes on regardless; ` +
+      `${step}${origin}; the state is as before that step. A smaller learning rate or clip_norm may prevent it; onNaN 'skip' leaves such steps out, 'ignore' goes on regardless; ` +
         "in Python, ll.Trainer(step).resume(checkpoint) and first_nonfinite(feeds) name the node that made the first such number",
     );
   }

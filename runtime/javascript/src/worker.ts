@@ -14,7 +14,19 @@ async function answered({ method, values }: Question): Promise<unknown> {
   const { onnxruntime, about, contents, options } = values[0] as Opening;
   const ort = await (onnxruntime === undefined ? fromWeb(options.providers) : fromAddress(onnxruntime));
   engine = await LocalEngine.open(ort, about, contents, options);
-  return undefined;
+  return held();
+}
+
+/** The name of a lock that comes free when this worker ends, however it does; only pages on https and on localhost have locks. */
+function held(): Promise<string | undefined> {
+  if (!("locks" in navigator)) return Promise.resolve(undefined);
+  const name = `lstm-lower-train ${crypto.randomUUID()}`;
+  return new Promise((resolve) => {
+    void navigator.locks.request(name, () => {
+      resolve(name);
+      return new Promise<never>(() => undefined);
+    });
+  });
 }
 
 self.onmessage = ({ data }: MessageEvent<Question>) => {

@@ -16,7 +16,7 @@ from lstm_lower.errors import InvalidInputError, damage_told
 from lstm_lower.extras import needed_by
 from lstm_lower.records.files import leads_elsewhere, protect
 from lstm_lower.runtime import feeds
-from lstm_lower.runtime.training.data.layout import Array, Field, Layout
+from lstm_lower.runtime.training.data.layout import Array, Field, Fingerprint, Layout
 from lstm_lower.runtime.training.data.table import Padding, Ragged, Table
 
 # Files of numpy: one `.npz` file, a folder of `.npz` shards, a folder with a mapped `.npy` file per input.
@@ -48,9 +48,9 @@ def mapped(folder: Path, layout: Layout, padding: Padding) -> Table:
     return Table.of(layout, arrays, padding, str(folder))
 
 
-def fingerprint_of(paths: Sequence[Path]) -> str:
+def fingerprint_of(paths: Sequence[Path]) -> Fingerprint:
     """A digest of files, their names and sizes; of a large one its beginning, its middle and its end."""
-    digest = hashlib.blake2b(digest_size=16)
+    digest = hashlib.sha256()
     for path in paths:
         size = path.stat().st_size
         digest.update(f"{path.name} {size}".encode())
@@ -59,7 +59,7 @@ def fingerprint_of(paths: Sequence[Path]) -> str:
             for place in places:
                 file.seek(place)
                 digest.update(file.read(length))
-    return digest.hexdigest()
+    return {"files": digest.hexdigest()}
 
 
 def _mapped(path: Path) -> Array:
@@ -92,7 +92,7 @@ class NpzShards:
             )
         return table
 
-    def fingerprint(self) -> str:
+    def fingerprint(self) -> Fingerprint:
         return fingerprint_of(self._paths)
 
     def _count(self, path: Path) -> int:
@@ -170,7 +170,7 @@ class ColumnShards:
                     self._parts.append((path, part))
                     self.counts.append(count)
 
-    def fingerprint(self) -> str:
+    def fingerprint(self) -> Fingerprint:
         return fingerprint_of(list(dict.fromkeys(path for path, _ in self._parts)))
 
     def load(self, number: int) -> Table:

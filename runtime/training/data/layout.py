@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from lstm_lower.runtime.values import number_dtype, signature
 
 Array = np.ndarray[Any, Any]
 Batch = dict[str, Array]
+# A digest of data by what it is of: samples, or the files that they lie in.
+Fingerprint = dict[Literal["arrays", "files"], str]
 
 
 @dataclasses.dataclass(frozen=True)

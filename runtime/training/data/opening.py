@@ -18,7 +18,7 @@ import numpy as np
 from lstm_lower.dtypes import native
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.runtime.training.data import files
-from lstm_lower.runtime.training.data.layout import Batch, Layout
+from lstm_lower.runtime.training.data.layout import Batch, Fingerprint, Layout
 from lstm_lower.runtime.training.data.source import OneTable, Order, ShardedSource, Shards, Source
 from lstm_lower.runtime.training.data.table import Padding, Table
 
@@ -100,7 +100,7 @@ class StreamSource:
     def batches(self, order: Order) -> int | None:  # noqa: ARG002 (a stream has its own)
         return None
 
-    def fingerprint(self) -> str | None:
+    def fingerprint(self) -> Fingerprint | None:
         return None
 
     def check_epochs(self, count: int) -> None:
@@ -146,7 +146,7 @@ class ForeignSource:
         self._source, self.count, self.layout = source, source.count, source.layout
         self.batches, self.check_epochs = source.batches, source.check_epochs
 
-    def fingerprint(self) -> str | None:
+    def fingerprint(self) -> Fingerprint | None:
         return None
 
     def epoch(self, order: Order, epoch: int, first: int = 0) -> Iterator[Batch]:

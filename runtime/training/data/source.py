@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from lstm_lower.errors import InvalidInputError
-from lstm_lower.runtime.training.data.layout import Array, Batch, Layout
+from lstm_lower.runtime.training.data.layout import Array, Batch, Fingerprint, Layout
 from lstm_lower.runtime.training.data.table import Padding, Table, joined
 
 
@@ -61,7 +61,7 @@ class Source(Protocol):
         """The batches of an epoch from one on; the same ones whenever seed and epoch are the same."""
         ...
 
-    def fingerprint(self) -> str | None:
+    def fingerprint(self) -> Fingerprint | None:
         """A digest by which other data of the same size are told, or `None` where only reading them tells."""
         ...
 
@@ -83,7 +83,7 @@ class Shards(Protocol):
         """Reads one."""
         ...
 
-    def fingerprint(self) -> str:
+    def fingerprint(self) -> Fingerprint:
         """A digest by which other data of the same size are told, mostly; cheap."""
         ...
 
@@ -98,7 +98,7 @@ class OneTable:
         assert number == 0
         return self._table
 
-    def fingerprint(self) -> str:
+    def fingerprint(self) -> Fingerprint:
         return self._table.fingerprint()
 
 
@@ -140,7 +140,7 @@ class ShardedSource:
     def check_epochs(self, count: int) -> None:
         """Shards can be read as often as one likes."""
 
-    def fingerprint(self) -> str | None:
+    def fingerprint(self) -> Fingerprint | None:
         return self._shards.fingerprint()
 
     def epoch(self, order: Order, epoch: int, first: int = 0) -> Iterator[Batch]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from lstm_lower.dtypes import native
 from lstm_lower.errors import InvalidInputError
-from lstm_lower.runtime.training.data.layout import Array, Batch, Field, Layout
+from lstm_lower.runtime.training.data.layout import Array, Batch, Field, Fingerprint, Layout
 
 # Of a fingerprint: up to how many bytes a column is looked at as a whole, and else how many samples and elements are.
 _SEEN_WHOLE = 16 << 20
@@ -128,9 +128,12 @@ class Table:
                 columns[name] = np.take(column, rows, self.layout.fields[name].axis)
         return Table(self.layout, columns, len(rows))
 
-    def fingerprint(self) -> str:
-        """A digest of names, dtypes, shapes and elements; of a large column of some elements of some samples."""
-        digest = hashlib.blake2b(digest_size=16)
+    def fingerprint(self) -> Fingerprint:
+        """A digest of names, dtypes, shapes and elements; of a large column of some elements of some samples.
+
+        `fit` in JavaScript makes the same of the same samples.
+        """
+        digest = hashlib.sha256()
         for name, column in sorted(self.columns.items()):
             field = self.layout.fields[name]
             samples: Any
@@ -138,15 +141,15 @@ class Table:
                 digest.update(f"{name} {column.lengths.tolist()}".encode())
                 parts, samples = [*column.samples], column.samples
             else:
-                digest.update(f"{name} {column.dtype.str} {column.shape}".encode())
+                digest.update(f"{name} {column.dtype.str} {list(column.shape)}".encode())
                 parts, samples = [column], np.moveaxis(column, field.axis, 0) if field.shape else [column]
             if sum(part.nbytes for part in parts) > _SEEN_WHOLE:
-                chosen = np.linspace(0, len(samples) - 1, min(len(samples), _SAMPLED), dtype=int)
-                parts = [np.asarray(samples[row]) for row in chosen]
+                chosen, last = min(len(samples), _SAMPLED), len(samples) - 1
+                parts = [np.asarray(samples[place * last // max(1, chosen - 1)]) for place in range(chosen)]
                 parts = [part.flat[:: max(1, part.size // _SAMPLED)] for part in parts]
             for part in parts:
                 digest.update(part.tobytes())
-        return digest.hexdigest()
+        return {"arrays": digest.hexdigest()}
 
     def lengths(self, names: Mapping[str, Any]) -> Array:
         """The length of each sample, of the longest of its sequences among some inputs."""
