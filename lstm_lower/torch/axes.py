@@ -14,7 +14,7 @@ from lstm_lower.errors import InvalidInputError
 # Why an axis is fixed that PyTorch does not take another size of.
 BY_ITSELF = "forward works for this size alone"
 # Why an axis of a picture is.
-_OF_PICTURES = "pictures keep the example's sizes unless dynamic_shapes names their axes"
+OF_PICTURES = "pictures keep the example's sizes unless dynamic_shapes names their axes"
 
 Axes = dict[str, dict[int, str]]
 DynamicShapes = Literal["auto"] | Mapping[str, Any] | None
@@ -110,7 +110,7 @@ def of_pictures(module: nn.Module, names: Sequence[str], tensors: Sequence[Tenso
         return {}
     spatial = {len(layer.kernel_size) for layer in layers if isinstance(layer, _ConvNd)} - {1}
     return {
-        name: dict.fromkeys(range(1, tensor.dim()), _OF_PICTURES)
+        name: dict.fromkeys(range(1, tensor.dim()), OF_PICTURES)
         for name, tensor in zip(names, tensors, strict=True)
         if tensor.dim() - 2 in spatial
     }

@@ -60,14 +60,14 @@ class Exported:
         states: buffer -> output with its value after the step, where the step changes it.
         fixed: input -> axis whose size is that of the example -> why.
         traced: the trace that it is of.
-        left_open: inputs and axes among these that forward itself leaves open.
+        left_open: those among these that forward itself leaves open.
     """
 
     model: ir.Model
     states: dict[str, str]
     fixed: Axes
     traced: Traced
-    left_open: Collection[tuple[str, int]] = ()
+    left_open: Axes = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -300,7 +300,11 @@ def write(traced: Traced) -> Exported:
         InvalidInputError: axes that are to be open cannot be.
         UnsupportedOpError: PyTorch cannot write it.
     """
-    return _extended(traced) if traced.lengths else _translated(traced)
+    exported = _extended(traced) if traced.lengths else _translated(traced)
+    left_open = TracedSteps(traced.step, traced.program, traced.names, traced.tensors).left_open(exported.fixed)
+    fixed = joined(exported.fixed, left_open)
+    check_open(traced.wanted, fixed)
+    return dataclasses.replace(exported, fixed=fixed, left_open=left_open)
 
 
 def _extended(traced: Traced) -> Exported:
@@ -315,7 +319,6 @@ def _extended(traced: Traced) -> Exported:
         for name, axes in exported.fixed.items()
     }
     fixed = {name: axes for name, axes in fixed.items() if axes}
-    check_open(traced.wanted, fixed)
     return dataclasses.replace(exported, model=model, fixed=fixed)
 
 
@@ -330,7 +333,6 @@ def _translated(traced: Traced) -> Exported:
     """Writes a trace as a model by translations of ours.
 
     Raises:
-        InvalidInputError: axes that are to be open cannot be.
         UnsupportedOpError: an operator has no translation.
     """
     step, names = traced.step, traced.names
@@ -343,18 +345,12 @@ def _translated(traced: Traced) -> Exported:
         for axis, size in enumerate(value.shape or ()):
             if isinstance(size, int):
                 fixed.setdefault(name, {})[axis] = traced.reasons.get(name, {}).get(axis, BY_ITSELF)
-    left_open = TracedSteps(step, traced.program, names, traced.tensors).reasons(fixed)
-    for (name, axis), reason in left_open.items():
-        fixed[name][axis] = reason
-    if not traced.lengths:
-        check_open(traced.wanted, fixed)
     WideningPass()(model)
     RowsPass(_MEANT_OTHERWISE)(model)
     model = with_inner_gradients(model)
     states = _changed(model, step.names.states)
     _check_branches(traced, states)
-    looped = [(name, axis) for name, axes in traced.steps.items() for axis in axes]
-    return Exported(model, states, fixed, traced, [*left_open, *looped])
+    return Exported(model, states, fixed, traced)
 
 
 def _first_names(module: nn.Module) -> dict[str, str]:

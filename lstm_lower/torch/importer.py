@@ -322,11 +322,12 @@ def _preparing_passes(rerolling: LoopRerolling) -> list[Pass]:
 def _tell_fixed_steps(module: nn.Module, step: ir.Model, exported: Exported) -> None:
     """Records why axes of inputs have the example's size, and warns of those that forward itself leaves open."""
     step.metadata_props[FIXED_AXES] = json.dumps(exported.fixed)
-    told = [f"axis {axis} of '{name}' ({exported.fixed[name][axis]})" for name, axis in exported.left_open]
+    left_open = exported.left_open.items()
+    told = [f"axis {axis} of '{name}' ({why})" for name, axes in left_open for axis, why in axes.items()]
     if told and exported.traced.wanted == "auto":
         warnings.warn(
             f"{type(module).__name__} fixes sizes in a trace that its forward leaves open: {some(told)} cannot be of "
-            "another size; nn.LSTM, nn.GRU and nn.RNN, and ll.scan(cell, state, xs) in place of the loop, leave the "
+            "another size; nn.LSTM, nn.GRU and nn.RNN, and ll.scan(cell, state, xs) in place of a loop, leave the "
             "number of steps open",
             FixedStepsWarning,
             stacklevel=3,

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lstm_lower.torch.axes import BY_ITSELF, Axes
+from lstm_lower.torch.axes import BY_ITSELF, OF_PICTURES, Axes
 from lstm_lower.torch.interface import Step
 from lstm_lower.torch.pytorch_errors import is_users
 from lstm_lower.torch.source import innermost
@@ -48,8 +48,8 @@ class TracedSteps:
     names: Sequence[str]
     tensors: Sequence[Tensor]
 
-    def reasons(self, fixed: Axes) -> dict[Place, str]:
-        """Of fixed axes without a reason those that forward itself leaves open, and where its code fixes them.
+    def left_open(self, fixed: Axes) -> Axes:
+        """Fixed axes that forward itself leaves open, and where its code, or PyTorch's, fixes them.
 
         The module runs where there are more of them: of one axis, of the same axis of all inputs of this size, or of
         all axes of this size.
@@ -57,19 +57,23 @@ class TracedSteps:
         Args:
             fixed: input -> axis that has the example's size -> why, as far as the trace tells.
         """
-        untold = [(name, axis) for name, axes in fixed.items() for axis, why in axes.items() if why == BY_ITSELF]
-        said = self._said() if untold else {}
-        found = {}
-        for place in untold:
-            if place not in said:
+        told = [(name, axis, why) for name, axes in fixed.items() for axis, why in axes.items() if why != OF_PICTURES]
+        said = self._said() if any(why == BY_ITSELF for _, _, why in told) else {}
+        found: Axes = {}
+        for name, axis, why in told:
+            place = name, axis
+            if why == BY_ITSELF and place not in said:
                 continue
             shapes = zip(self.names, self.tensors, strict=True)
             equal = [
-                (name, axis) for name, x in shapes for axis, size in enumerate(x.shape) if size == self._size(*place)
+                (other, number)
+                for other, x in shapes
+                for number, size in enumerate(x.shape)
+                if size == self._size(*place)
             ]
-            groups = ([place], [other for other in equal if other[1] == place[1]], equal)
+            groups = ([place], [other for other in equal if other[1] == axis], equal)
             if any(map(self._runs_with_more, groups)):
-                found[place] = said[place]
+                found.setdefault(name, {})[axis] = said[place] if why == BY_ITSELF else why
         return found
 
     def _said(self) -> dict[Place, str]:

@@ -22,7 +22,7 @@ from torch import nn  # noqa: E402
 from torch.autograd import Function  # noqa: E402
 
 from lstm_lower.torch import optimizers  # noqa: E402
-from lstm_lower.torch.importer import FIXED_AXES  # noqa: E402
+from lstm_lower.torch.importer import FIXED_AXES, FixedStepsWarning  # noqa: E402
 
 
 class Spike(Function):
@@ -89,7 +89,8 @@ def test_an_axis_is_fixed_for_which_a_gradient_alone_is_wrong(monkeypatch: pytes
 
     for rules in (differentiates._rules, differentiates._found):
         monkeypatch.setitem(rules, std.Tanh, of_five)
-    step = ll.from_torch(Net(), torch.randn(5, 4), "mse", what="gradients")
+    with pytest.warns(FixedStepsWarning, match=r"axis 0 of 'x' \(a step with another gradient of 'a.weight'"):
+        step = ll.from_torch(Net(), torch.randn(5, 4), "mse", what="gradients")
     fixed = next(entry.value for entry in step.metadata_props if entry.key == FIXED_AXES)
     assert "a step with another gradient of 'a.weight'" in json.loads(fixed)["x"]["0"]
     assert not compared(step).also

@@ -145,11 +145,55 @@ def test_axes_that_code_decides_by_are_fixed() -> None:
     assert list(exported.fixed) == ["x"]
     assert list(exported.fixed["x"]) == [1]
     assert "decides by it: return x * 2 if" in exported.fixed["x"][1]
+    assert exported.left_open == exported.fixed
+    with pytest.warns(FixedStepsWarning, match=r"axis 1 of 'x' \(test_export.py:\d+ decides by it: return x \* 2 if"):
+        ll.from_torch(Deciding(), torch.zeros(2, 4, 3), "mse", what="forward", check=False)
     with pytest.raises(InvalidInputError, match="axes that forward leaves open, got 'x', axis 1"):
         export(Deciding(), torch.zeros(2, 4, 3), {"x": [0, 1]})
     # The four sizes for which the code decides otherwise are tried.
     fixed = fixed_in_step(Deciding(), torch.zeros(2, 5, 3))
     assert fixed["x"]["1"] == "a step with another loss of 'loss' (a difference of 3.0e+00) for 'x' of shape [2, 4, 3]"
+
+
+class Halves(torch.nn.Module):
+    """Its second half has one row in the example; PyTorch's own formula of the weight runs the trace once more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(3, 2, bias=False))
+
+    def forward(self, x: Any) -> Any:
+        return torch.tanh(self.layer(x)).chunk(2)[1] * 1.1
+
+
+@pytest.mark.slow
+def test_a_formula_of_open_sizes_that_is_1_in_the_example_is_open() -> None:
+    torch.manual_seed(0)
+    module = Halves()
+    step = ll.from_torch(module, torch.randn(3, 3), torch.mean, example_targets=(), what="gradients", check=False)
+    assert fixed_axes(step).keys() == {"x"}
+    assert fixed_axes(step)["x"].keys() == {"1"}
+    session = ll.Session(step, providers=["CPUExecutionProvider"])
+    state = {name: value.detach().numpy() for name, value in module.named_parameters()}
+    for batch in (3, 5, 6, 8):
+        x = torch.randn(batch, 3)
+        module.zero_grad()
+        loss = module(x).mean()
+        loss.backward()
+        got = session.run({"x": x.numpy(), **state})
+        np.testing.assert_allclose(got["loss"], loss.item(), rtol=1e-5)
+        for name, parameter in module.named_parameters():
+            np.testing.assert_allclose(got[f"grad/{name}"], parameter.grad.numpy(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_sizes_by_which_pytorchs_formulas_decide_are_fixed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(TRANSLATIONS, torch.ops.aten.tanh.default)
+    formulas = {torch.ops.aten.tanh.default: lambda x: x * 2 if x.shape[0] // 2 == 2 else x * 3}
+    monkeypatch.setattr("lstm_lower.torch.aten.decompositions._table", lambda: formulas)
+    exported = export(torch.nn.Tanh(), torch.zeros(4, 3))
+    assert exported.fixed == {"input": {0: "a formula of PyTorch's own decides by it"}}
+    assert exported.left_open == exported.fixed
 
 
 class Reader(torch.nn.Module):
@@ -279,7 +323,8 @@ class Doubling(torch.nn.Module):
 
 @pytest.mark.slow
 def test_what_cannot_be_compared_fixes_what_is_decided() -> None:
-    step = ll.from_torch(Doubling(), torch.ones(4, 2, 5), "ctc", what="forward")
+    with pytest.warns(FixedStepsWarning, match="axis 1 of 'x'"):
+        step = ll.from_torch(Doubling(), torch.ones(4, 2, 5), "ctc", what="forward")
     assert fixed_axes(step)["x"]["1"] == "forward decides by it, and cannot be compared here"
 
 

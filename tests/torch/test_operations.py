@@ -20,7 +20,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
-from lstm_lower.torch.importer import FIXED_AXES  # noqa: E402
+from lstm_lower.torch.importer import FIXED_AXES, FixedStepsWarning  # noqa: E402
 from lstm_lower.torch.interface import named_tensors  # noqa: E402
 from tests.support.torch_operations import GROUPS, diagonals_in_place  # noqa: E402
 
@@ -308,7 +308,8 @@ def test_what_has_no_number_is_refused(
 @pytest.mark.slow
 def test_a_size_that_an_attribute_is_of_is_fixed() -> None:
     grouped = Calling(lambda x: F.conv1d(x, x.mean((0, 2)).reshape(-1, 1, 1), groups=x.shape[1]))
-    step = ll.from_torch(grouped, normal(2, 5, 3), projected_loss, example_targets=(), what="forward")
+    with pytest.warns(FixedStepsWarning, match="axis 1 of 'xs_0'"):
+        step = ll.from_torch(grouped, normal(2, 5, 3), projected_loss, example_targets=(), what="forward")
     assert [dim.dim_value for dim in step.graph.input[0].type.tensor_type.shape.dim] == [0, 5, 0]
     fixed = json.loads(next(entry.value for entry in step.metadata_props if entry.key == FIXED_AXES))
     assert re.fullmatch(r"conv1d, which test_operations\.py:\d+ calls, requires it as a number", fixed["xs_0"]["1"])
@@ -316,13 +317,9 @@ def test_a_size_that_an_attribute_is_of_is_fixed() -> None:
 
 @pytest.mark.slow
 def test_a_number_of_parts_that_depends_on_a_size_fixes_it() -> None:
-    step = ll.from_torch(
-        Calling(lambda x: torch.cat(x.split(2, 1)[::-1], 1)),
-        normal(2, 5),
-        projected_loss,
-        example_targets=(),
-        what="forward",
-    )
+    swapped = Calling(lambda x: torch.cat(x.split(2, 1)[::-1], 1))
+    with pytest.warns(FixedStepsWarning, match="axis 1 of 'xs_0'"):
+        step = ll.from_torch(swapped, normal(2, 5), projected_loss, example_targets=(), what="forward")
     assert [dim.dim_value for dim in step.graph.input[0].type.tensor_type.shape.dim] == [0, 5]
 
 

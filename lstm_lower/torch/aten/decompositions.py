@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch.fx import GraphModule, Node
 from lstm_lower.torch.aten.changes import are_separate, in_place, needed
 from lstm_lower.torch.aten.control_flow import CHECKS
 from lstm_lower.torch.aten.registry import TRANSLATIONS
+from lstm_lower.torch.aten.sizes import OpenSizeError
 from lstm_lower.torch.aten.writes import join_pieces
 
 # What an operator that has no tensor as its result makes, which is written where it is read.
@@ -25,15 +26,37 @@ def simple(program: ExportedProgram) -> ExportedProgram:
     """A program in operators that are translated, whose changes in place do not reach views.
 
     PyTorch runs the whole program again to make it so, which takes much longer than its translation.
+
+    Raises:
+        OpenSizeError: PyTorch's formulas hold for some of the open sizes alone.
     """
     if are_separate(program.graph_module) and not any(_untranslated(program)):
         return program
-    with warnings.catch_warnings():
+    before = len(_guards(program))
+    # An open size is not taken for 1 where it is so at the example, as in the trace.
+    with warnings.catch_warnings(), torch.fx.experimental._config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
         # PyTorch warns of its own code.
         warnings.simplefilter("ignore")
         taken_apart: ExportedProgram = program.run_decompositions(dict(_table()))
+    for guard in _guards(taken_apart)[before:]:
+        if guard.expr.is_Equality and _fails_somewhere(guard.expr):
+            raise OpenSizeError(guard.expr.free_symbols, "a formula of PyTorch's own decides by it")
     join_pieces(taken_apart)
     return taken_apart
+
+
+def _guards(program: ExportedProgram) -> Sequence[Any]:
+    """What PyTorch takes for granted of open sizes."""
+    values = (node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder")
+    modes = (value.fake_mode for value in values if getattr(value, "fake_mode", None))
+    return next((mode.shape_env.guards for mode in modes if mode.shape_env is not None), ())
+
+
+def _fails_somewhere(expression: Any) -> bool:
+    """Whether an equality of open sizes does not hold for all: sympy leaves some as they are that always hold."""
+    symbols = sorted(expression.free_symbols, key=str)
+    tried = ({symbol: size + 3 * number for number, symbol in enumerate(symbols)} for size in (1, 2, 3, 4, 7, 10, 64))
+    return any(not bool(expression.subs(sizes)) for sizes in tried)
 
 
 def _untranslated(program: ExportedProgram) -> Iterator[Node]:
