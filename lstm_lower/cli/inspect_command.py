@@ -226,8 +226,10 @@ def _more(count: int) -> None:
 
 
 def _control_flow(found: Anatomy) -> list[tuple[str, str]]:
-    loops = [f"{name} ({count} nodes)" for name, count in found.loops.items()]
-    return [("loops", some(loops, 3)), ("branches", str(found.branches or "none"))]
+    loops = [f"{name} ({count} nodes): {found.loop_texts[name]}" for name, count in found.loops.items()]
+    rows = [("loops" if number == 0 else "", text) for number, text in enumerate(loops[:_ROWS])]
+    more = [("", f"and {len(loops) - _ROWS} more")] if len(loops) > _ROWS else []
+    return [*(rows or [("loops", "none")]), *more, ("branches", str(found.branches or "none"))]
 
 
 def _variables(found: Anatomy) -> list[tuple[str, str]]:

@@ -17,16 +17,16 @@ from lstm_lower.tensorflow.files import saved_model, steps
 from lstm_lower.tensorflow.files.functions import OpTable, called
 from lstm_lower.tensorflow.files.graph_files import GraphFile, source_of, whole
 from lstm_lower.tensorflow.files.views import View, data_inputs
+from lstm_lower.tensorflow.loop_bodies import loops_of
 from lstm_lower.tensorflow.model import is_convertible
+from lstm_lower.tensorflow.recurrent_cells import loop_text
 from lstm_lower.tensorflow.sources import GraphSource, Variable
 from lstm_lower.tensorflow.structure import RAISED
 
 # Operands that tell a recurrent op's sizes.
 _TELLING = ("x", "input", "w", "params", "h_prev", "w_ru", "input_h")
 
-_LOOPS = ("While", "StatelessWhile")
 _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
-_DEEPEST = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +57,7 @@ class Anatomy:
         signatures: signature -> its inputs and outputs with their types.
         recurrent: the recurrent ops.
         loops: loop -> number of nodes in it.
+        loop_texts: loop -> what it computes, in words.
         branches: number of branchings.
         variables: variable -> its type, those that are trained first.
         trained: number of variables that are trained.
@@ -81,6 +82,7 @@ class Anatomy:
     signatures: dict[str, dict[str, dict[str, str]]]
     recurrent: list[RecurrentGroup]
     loops: dict[str, int]
+    loop_texts: dict[str, str]
     branches: int
     variables: dict[str, str]
     trained: int
@@ -137,6 +139,7 @@ def anatomy(
     walked, ends = steps.needed(main, roots, inputs or ())
     reached = _reached(main, walked, bodies, functions)
     everything = [main, *(reached if file.functions else bodies.values())]
+    loops = loops_of(everything, table)
     variables = list(source.variables.values())
     trained = [variable for variable in variables if variable.trainable]
     return Anatomy(
@@ -147,7 +150,8 @@ def anatomy(
         functions=len(bodies),
         signatures=_signatures(file, table),
         recurrent=_recurrent(everything),
-        loops=_loops(everything, bodies),
+        loops={loop.name: len(loop.inside) for loop in loops},
+        loop_texts={loop.name: loop_text(loop, loops) for loop in loops},
         branches=sum(_branches(view) for view in everything),
         variables={variable.name: _variable_text(variable) for variable in dict.fromkeys([*trained, *variables])},
         trained=len(trained),
@@ -254,42 +258,6 @@ def _recurrent(views: Sequence[View]) -> list[RecurrentGroup]:
 def _sizes(view: View, tensor: str) -> str:
     shape = view.shape(tensor)
     return "?" if shape is None else f"[{', '.join('?' if dim is None else str(dim) for dim in shape)}]"
-
-
-def _loops(views: Sequence[View], bodies: dict[str, View]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for view in views:
-        found |= _frames(view)
-        for node in view.nodes.values():
-            if node.op in _LOOPS:
-                body = bodies.get(messages.attribute(node, "body").func.name)
-                found[f"{view.where}/{node.name}" if view.where else node.name] = len(body.nodes) if body else 0
-    return found
-
-
-def _frames(view: View) -> dict[str, int]:
-    """Loops of TensorFlow 1: nodes between those that enter a frame and those that leave it."""
-    readers: dict[str, list[Any]] = collections.defaultdict(list)
-    for node in view.nodes.values():
-        for name in node.input:
-            readers[name.removeprefix("^").partition(":")[0]].append(node)
-    paths: dict[str, tuple[str, ...]] = {}
-    pending: list[tuple[Any, tuple[str, ...]]] = [
-        (node, ()) for node in view.nodes.values() if node.op in ("Enter", "RefEnter")
-    ]
-    while pending:
-        node, outside = pending.pop()
-        if node.op in ("Enter", "RefEnter"):
-            path = (*outside, messages.attribute(node, "frame_name").s.decode("utf-8", "replace"))
-        else:
-            path = outside
-        if len(paths.get(node.name, ())) >= len(path) or len(path) > _DEEPEST:
-            continue
-        paths[node.name] = path
-        after = path[:-1] if node.op in ("Exit", "RefExit") else path
-        if after:
-            pending += [(reader, after) for reader in readers[node.name]]
-    return dict(collections.Counter(path[-1] for path in paths.values()))
 
 
 def _branches(view: View) -> int:
