@@ -63,6 +63,10 @@ class History:
         """One value of all epochs, such as `val_loss`; NaN in epochs without it."""
         return [logs.get(name, math.nan) for logs in self.epochs]
 
+    def __iter__(self) -> Iterator[str]:
+        """The names of the values; without it `in` would look for one forever."""
+        return iter(dict.fromkeys(name for logs in self.epochs for name in logs))
+
 
 @dataclasses.dataclass
 class Progress:

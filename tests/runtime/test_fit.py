@@ -54,6 +54,8 @@ def test_fit_is_a_loop_of_steps() -> None:
     assert [logs["epoch"] for logs in history.epochs] == [1, 2, 3]
     assert history["learning_rate"] == pytest.approx([0.1] * 3)
     assert math.isnan(history["val_loss"][0])
+    assert "val_loss" not in history
+    assert {"epoch", "loss", "learning_rate"} <= set(history)
     assert history.stopped is None
 
 
