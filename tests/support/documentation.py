@@ -71,6 +71,8 @@ QUICKER = {
         "lstm-lower bench examples/graphs/char_lstm_train.onnx --threads 2 --seconds 0.01 --schedule scan "
         "--plot times.svg --trace trace.json"
     ),
+    # tests/rules/test_wrong_rules.py asks it of every rule.
+    "python -m tests.support.wrong_rules": "python -m tests.support.wrong_rules Softsign",
     "python -m benchmarks pages providers": "python -m benchmarks pages --quick providers",
     "python -m benchmarks pages": "python -m benchmarks pages --quick trainer",
     "python -m benchmarks pages backward memory": "python -m benchmarks pages --quick trainer",
@@ -146,7 +148,8 @@ def run_programs(chosen: Sequence[Sequence[tuple[Block, Block | None]]], folder:
     separator = "-- next block --"
     texts = [f"\nprint({separator!r})\n".join(block.text for block, _ in program) for program in chosen]
     everything = f"for text in {texts!r}:\n    exec(text, {{'__name__': '__main__'}})\n    print({separator!r})\n"
-    printed = run([sys.executable, "-c", everything], folder).split(f"{separator}\n")[:-1]
+    imported = forks.IMPORTED_BY_PROGRAMS if "import tensorflow" in everything or "import keras" in everything else None
+    printed = run([sys.executable, "-c", everything], folder, imported=imported).split(f"{separator}\n")[:-1]
     pairs = [pair for program in chosen for pair in program]
     for (block, shown), got in zip(pairs, printed, strict=True):
         assert shown is None or got == shown.text, f"{block.place} prints\n{got}"
@@ -184,7 +187,9 @@ def words(command: str) -> list[str]:
     raise AssertionError(f"nobody knows how to run `{command}`: name it in NOT_RUN, or teach `words`")
 
 
-def run(command: Sequence[str], folder: Path, *, warnings: str = "error") -> str:
+def run(
+    command: Sequence[str], folder: Path, *, warnings: str = "error", imported: tuple[str, ...] | None = None
+) -> str:
     """Runs a page's command in a folder and returns what it printed."""
     environment = {
         **os.environ,
@@ -194,7 +199,9 @@ def run(command: Sequence[str], folder: Path, *, warnings: str = "error") -> str
         "COLUMNS": "200",
     }
     if command[0] == sys.executable and warnings == "error":
-        done = forks.run(command[1:], folder, environment, seconds=_PATIENCE, imported=forks.IMPORTED_BY_PAGES)
+        done = forks.run(
+            command[1:], folder, environment, seconds=_PATIENCE, imported=imported or forks.IMPORTED_BY_PAGES
+        )
     else:
         done = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, timeout=_PATIENCE, check=False

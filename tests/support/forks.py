@@ -40,6 +40,9 @@ IMPORTED = (
 # Together they take as long as all of the above: for whole pages of commands, some of which draw or read digits.
 IMPORTED_BY_PAGES = (*IMPORTED, "matplotlib.pyplot", "sklearn.datasets")
 
+# Programs that make models with frameworks. TensorFlow and Keras start no thread until they compute.
+IMPORTED_BY_PROGRAMS = ("keras", "tensorflow", "lstm_lower.keras", "lstm_lower.tensorflow", "onnx.reference")
+
 # What processes that measure import.
 MEASURING = ("lstm_lower.passes.model_pass", "lstm_lower.records.model_files", "onnx.reference")
 

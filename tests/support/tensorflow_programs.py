@@ -7,12 +7,14 @@ after three and after all; `KIND go_on PATH FOLDER` restores a state, trains thr
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from tests.support import forks
 
 SEQUENCES = np.random.default_rng(0).random((8, 5, 3)).astype(np.float32)
 ROWS = SEQUENCES[:, 0]
@@ -21,9 +23,9 @@ TARGETS = np.random.default_rng(1).random((8, 2)).astype(np.float32)
 
 def run(kind: str, *arguments: str | Path) -> None:
     """Runs a program in a process of its own."""
-    command = [sys.executable, "-m", "tests.support.tensorflow_programs", kind, *map(str, arguments)]
-    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=300)
+    command = ["-m", "tests.support.tensorflow_programs", kind, *map(str, arguments)]
+    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(forks.ROOT), "PYTHONWARNINGS": "error"}
+    done = forks.run(command, forks.ROOT, environment, seconds=300, imported=forks.IMPORTED_BY_PROGRAMS)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
@@ -283,6 +285,7 @@ PROGRAMS: dict[str, type[Graph | Signatures | Objects | Saved]] = {
 
 def main(kind: str, what: str, *paths: str) -> None:
     """Runs one program."""
+    warnings.simplefilter("ignore")  # of Keras and of TensorFlow about their older forms
     program = PROGRAMS[kind](kind)
     *before, folder = paths
     if what == "go_on":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return request.param, folder
 
 
+@functools.cache
 def step_of(kind: str, path: Path) -> Any:
     if kind == "objects":
         module = momentum_module()
