@@ -24,6 +24,7 @@ from lstm_lower.torch.aten import (  # noqa: F401
     activations,
     arrays,
     attention,
+    cells,
     control_flow,
     creation,
     elementwise,
