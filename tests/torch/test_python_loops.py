@@ -25,7 +25,6 @@ HEAVY = {
     "DifferentiableNeuralComputer",
     "MatrixXLSTM",
     "NeuralTuringMachine",
-    "StackedCells",
     "TacotronDecoder",
 }
 HEAVY = HEAVY if TIMES == 1 else set()
