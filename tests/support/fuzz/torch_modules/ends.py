@@ -135,6 +135,8 @@ def program(seed: int) -> Program:
     elif scope.chance(0.1) and len(outputs) > 1:
         found.form = "mapping"
     found.what = scope.choice("train", "train", "train", "gradients", "input_gradient")
+    if found.what == "input_gradient" and not any(scope.values[x.name].is_floating_point() for x in found.inputs):
+        found.what = "gradients"
     if found.what == "train":
         found.optimizer = _optimizer(scope)
     if scope.chance(0.5) and found.form != "mapping":
