@@ -23,7 +23,7 @@ import typer
 
 from benchmarks import tables
 from benchmarks.processes import environment
-from lstm_lower.runtime.training.checkpoint import processor
+from lstm_lower.runtime.processor import processor
 
 # What makes the figures of a name. All shapes of a race are its own unless said.
 COMMANDS = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -188,11 +187,13 @@ def _forms(names: list[str] | None) -> list[Form]:
 
 def _threads(asked: int | None) -> int:
     """The number asked for, or else that of the processors that this process may use."""
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if asked is not None and asked > (most := _THREADS * processors):
+    from lstm_lower.runtime.processor import processors
+
+    there = processors()
+    if asked is not None and asked > (most := _THREADS * there):
         # Waiting threads take turns on the processors, so that a run hardly comes to an end.
-        raise InvalidInputError(f"--threads requires 1 to {most} on {processors} processors, got {asked}")
-    return asked or processors
+        raise InvalidInputError(f"--threads requires 1 to {most} on {there} processors, got {asked}")
+    return asked or there
 
 
 def _named(name: str, results: list[Result]) -> Result:

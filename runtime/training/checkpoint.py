@@ -7,11 +7,9 @@ former versions have none.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import os
-import platform
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +22,7 @@ import lstm_lower
 from lstm_lower.errors import InvalidInputError, damage_told
 from lstm_lower.extras import needed_by
 from lstm_lower.records import files
+from lstm_lower.runtime.processor import processor, processors
 
 # What a run's numbers depend on to the last bit, beside model, data, state and options.
 
@@ -39,7 +38,7 @@ def arithmetic(session: ort.InferenceSession) -> dict[str, str]:
         "lstm-lower": lstm_lower.__version__,
         "onnxruntime": ort.__version__,
         "processor": processor(),
-        "threads": str(options.intra_op_num_threads or _processors()),
+        "threads": str(options.intra_op_num_threads or processors()),
         "providers": ", ".join(session.get_providers()),
         "denormal numbers": "zero" if zero else "kept",
     }
@@ -58,22 +57,6 @@ def differences(then: object, now: Mapping[str, str]) -> str:
         for what, value in now.items()
         if recorded.get(what, value) != value
     )
-
-
-@functools.cache
-def processor() -> str:
-    """The processor's name."""
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.is_file():
-        for line in cpuinfo.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(": ")[2]
-    return platform.processor() or platform.machine()
-
-
-def _processors() -> int:
-    """How many processors this process may use, by which onnxruntime chooses its threads."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _keeps_denormals() -> bool:
