@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from benchmarks.floors import Product, model_of
+from benchmarks.floors import Product
 from lstm_lower import opdef
 from lstm_lower.runtime.proof.oracles.registry import ORACLES
 
@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 DOMAIN = "ai.onnx.converters.tensorflow"
 # What each op is timed against.
 _OTHERS = ("textbook", "floor", "tensorflow", "pytorch", "floor-pytorch")
-RIVALS = {"BlockLSTMGrad": ("openvino", *_OTHERS), "BlockLSTM": _OTHERS}
+RIVALS = {"BlockLSTMGrad": ("openvino", "openvino-bfloat16", *_OTHERS, "autocast"), "BlockLSTM": _OTHERS}
 VARIANTS = ("plain", "peephole", "v2", "half", "short", "dynamic", "vanishing")
 
 
@@ -134,7 +134,7 @@ def feeds(case: Case, operands: dict[str, Array]) -> dict[str, Array]:
     return {name: value for name, value in operands.items() if name in names}
 
 
-def floor_model(case: Case) -> tuple[onnx.ModelProto, dict[str, Array]]:
+def floor_products(case: Case) -> list[Product]:
     """The matrix products that every implementation of the case computes, one after the other, and nothing else.
 
     Backward: T products [B,4H]x[4H,H], one [T*B,4H]x[4H,I] and one [I+H,T*B]x[T*B,4H]. Forward: T products
@@ -143,18 +143,21 @@ def floor_model(case: Case) -> tuple[onnx.ModelProto, dict[str, Array]]:
     T, B, I, H = case.shape  # noqa: E741
     rows = T * B
     if case.op == "BlockLSTMGrad":
-        return model_of(
-            [
-                Product((B, 4 * H), (4 * H, H), T),
-                Product((rows, 4 * H), (4 * H, I)),
-                Product((rows, I + H), (rows, 4 * H), turned=True),
-            ]
-        )
-    return model_of([Product((B, H), (H, 4 * H), T), Product((rows, I), (I, 4 * H))])
+        return [
+            Product((B, 4 * H), (4 * H, H), T),
+            Product((rows, 4 * H), (4 * H, I)),
+            Product((rows, I + H), (rows, 4 * H), turned=True),
+        ]
+    return [Product((B, H), (H, 4 * H), T), Product((rows, I), (I, 4 * H))]
 
 
-def in_pytorch(case: Case) -> Callable[[], Any]:
-    """PyTorch's `nn.LSTM`: backward alone for a gradient op, forward alone for a forward one."""
+def in_pytorch(case: Case, *, bfloat16: bool = False) -> Callable[[], Any]:
+    """PyTorch's `nn.LSTM`: backward alone for a gradient op, forward alone for a forward one.
+
+    Args:
+        case: what is timed.
+        bfloat16: whether the forward pass ran under `torch.autocast`.
+    """
     import torch
 
     _, _, I, H = case.shape  # noqa: E741
@@ -169,8 +172,9 @@ def in_pytorch(case: Case) -> Callable[[], Any]:
                 return lstm(x, tuple(states))
 
         return forward
-    output, _ = lstm(x, tuple(states))
-    gradient = torch.tensor(operands["h_grad"])
+    with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
+        output, _ = lstm(x, tuple(states))
+    gradient = torch.tensor(operands["h_grad"]).to(output.dtype)
     wanted = [x, *states, *lstm.parameters()]
 
     def backward() -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import time
@@ -15,6 +16,7 @@ import onnx
 
 from benchmarks import block, cudnn, dynamic_rnn, keras_cell, torch_step
 from benchmarks.block import Case
+from benchmarks.floors import fastest_forms, model_of
 from lstm_lower.runtime.measuring.model_run import BoundRun, LeanRun
 from lstm_lower.runtime.measuring.worker import Measured
 
@@ -25,7 +27,7 @@ Made = tuple[Run, dict[str, Any]]
 # The same run without memory that is kept between runs, where that has to be asked for: memory is measured with it.
 LEAN_RUNS: dict[Run, Run] = {}
 # Others' tools, in which a refusal is a result.
-MAY_REFUSE = ("torch-compile", "onnx-ad", "onnxsim", "openvino")
+MAY_REFUSE = ("torch-compile", "onnx-ad", "onnxsim", "openvino", "openvino-bfloat16")
 
 
 def made_session(model: onnx.ModelProto, feeds: dict[str, Array], threads: int, *, optimise: bool = True) -> Made:
@@ -81,8 +83,8 @@ def products_in_pytorch(model: onnx.ModelProto, values: Mapping[str, Array], thr
     pairs = []
     for node in model.graph.node:
         left, right = (tensors[name] for name in node.input)
-        turned = any(attribute.name == "transA" and attribute.i for attribute in node.attribute)
-        pairs.append((left.t() if turned else left, right))
+        turned = {attribute.name for attribute in node.attribute}
+        pairs.append((left.t() if "transA" in turned else left, right.t() if "transB" in turned else right))
 
     def run() -> Any:
         with torch.no_grad():
@@ -115,20 +117,20 @@ def ours(case: Case, threads: int, schedule: str) -> Made:
     return _lowered(family(case.op).model(case, operands), operands, threads, schedule=schedule)
 
 
-def openvino(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001
-    """The unrolled model on OpenVINO's plug-in, in float32."""
+def openvino(case: Case, threads: int, schedule: str, precision: str | None = None) -> Made:  # noqa: ARG001
+    """The unrolled model on OpenVINO's plug-in, in float32 where no precision is named."""
     from lstm_lower.runtime.session import Session
 
     provider = ("openvino", {"load_config": json.dumps({"CPU": {"INFERENCE_NUM_THREADS": str(threads)}})})
     if family(case.op) is torch_step:
-        return torch_step.in_ours(case, threads, "unroll", "openvino", providers=[provider])
+        return torch_step.in_ours(case, threads, "unroll", "openvino", providers=[provider], precision=precision)
     from lstm_lower.passes.lower import lower
 
     operands = family(case.op).arrays(case)
     start = time.perf_counter()
     model = lower(family(case.op).model(case, operands), schedule="unroll", target="openvino")
     lowered = time.perf_counter()
-    session = Session(model, [provider])
+    session = Session(model, [provider], precision=precision)
     facts = {"lower_s": lowered - start, "load_s": time.perf_counter() - lowered}
     return BoundRun(session.ort, operands).run, facts
 
@@ -146,9 +148,15 @@ def sequential(case: Case, threads: int, schedule: str) -> Made:
 
 
 def floor(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001
-    """The bare matrix products, in onnxruntime, with its graph optimiser off: it would merge equal ones."""
-    products, values = family(case.op).floor_model(case)
-    return made_session(products, values, threads, optimise=False)
+    """The bare matrix products, each in its fastest form in onnxruntime, whose optimiser would merge equal ones."""
+
+    def make(model: onnx.ModelProto, values: dict[str, Array]) -> Run:
+        run, _ = made_session(model, values, threads, optimise=False)
+        del LEAN_RUNS[run]
+        return run
+
+    products = family(case.op).floor_products(case)
+    return made_session(*model_of(products, fastest_forms(products, make)), threads, optimise=False)
 
 
 def floor_sequential(case: Case, threads: int, schedule: str) -> Made:
@@ -157,9 +165,13 @@ def floor_sequential(case: Case, threads: int, schedule: str) -> Made:
 
 
 def floor_pytorch(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001
-    """The bare matrix products in PyTorch."""
-    products, values = family(case.op).floor_model(case)
-    return products_in_pytorch(products, values, threads), {}
+    """The bare matrix products, each in its fastest form in PyTorch."""
+
+    def make(model: onnx.ModelProto, values: Mapping[str, Array]) -> Run:
+        return products_in_pytorch(model, values, threads)
+
+    products = family(case.op).floor_products(case)
+    return make(*model_of(products, fastest_forms(products, make))), {}
 
 
 def tensorflow(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001
@@ -186,11 +198,19 @@ def tensorflow(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001
 
 
 def pytorch(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001
-    """PyTorch's own `nn.LSTM` or `nn.GRU`."""
+    """PyTorch's own layers."""
     import torch
 
     torch.set_num_threads(threads)
     return family(case.op).in_pytorch(case), {}
+
+
+def autocast(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001
+    """PyTorch's own layers under `torch.autocast`, whose products are in bfloat16."""
+    import torch
+
+    torch.set_num_threads(threads)
+    return family(case.op).in_pytorch(case, bfloat16=True), {}
 
 
 def torch_compile(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001
@@ -214,12 +234,14 @@ def onnxsim(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001
 CONTESTANTS: dict[str, Callable[[Case, int, str], Made]] = {
     "lstm-lower": ours,
     "openvino": openvino,
+    "openvino-bfloat16": functools.partial(openvino, precision="bfloat16"),
     "textbook": textbook,
     "sequential": sequential,
     "floor": floor,
     "floor-sequential": floor_sequential,
     "tensorflow": tensorflow,
     "pytorch": pytorch,
+    "autocast": autocast,
     "torch-compile": torch_compile,
     "onnx-ad": onnx_ad,
     "onnxsim": onnxsim,

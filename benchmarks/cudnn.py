@@ -15,7 +15,7 @@ import onnx
 from onnx import helper
 
 from benchmarks.block import DOMAIN, Case
-from benchmarks.floors import Product, model_of
+from benchmarks.floors import Product
 from lstm_lower import opdef
 from lstm_lower.layouts import ParamsLayout
 from lstm_lower.runtime.proof.oracles.registry import ORACLES
@@ -105,7 +105,7 @@ def model(case: Case, operands: dict[str, Array], *, hide_output: bool = False) 
     )
 
 
-def floor_model(case: Case) -> tuple[onnx.ModelProto, dict[str, Array]]:
+def floor_products(case: Case) -> list[Product]:
     """The matrix products that an op cannot leave out, and nothing else.
 
     Of forward and backward these are two per step and four over all steps, for each pseudo-layer. A backward op alone
@@ -125,7 +125,7 @@ def floor_model(case: Case) -> tuple[onnx.ModelProto, dict[str, Array]]:
             Product((rows, gates), (rows, width), turned=True),
             Product((rows, gates), (rows, units), turned=True),
         ]
-    return model_of(products)
+    return products
 
 
 def in_pytorch(case: Case, device: str = "cpu") -> Callable[[], Any]:

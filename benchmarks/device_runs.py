@@ -12,6 +12,7 @@ import onnxruntime as ort
 
 from benchmarks import contestants, cudnn, torch_step
 from benchmarks.block import Case
+from benchmarks.floors import model_of
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.passes.lower import lower
 from lstm_lower.runtime.measuring.worker import Measured
@@ -62,7 +63,7 @@ class Place:
             raise InvalidInputError(
                 f"device requires a PyTorch that computes on {self.torch_device!r}, got: {text}{way}"
             ) from error
-        smallest, _ = cudnn.floor_model(Case("CudnnRNN", (1, 1, 1, 1), "lstm"))
+        smallest, _ = model_of(cudnn.floor_products(Case("CudnnRNN", (1, 1, 1, 1), "lstm")))
         try:
             Session(smallest, self.provider, precision=self.precision)
         except InvalidInputError as error:
@@ -190,7 +191,7 @@ class TorchRun(Measured):
         if name == "pytorch":
             self._run = cudnn.in_pytorch(case, place.torch_device)
         else:
-            products, values = cudnn.floor_model(case)
+            products, values = model_of(cudnn.floor_products(case))
             self._run = contestants.products_in_pytorch(products, values, place.threads, place.torch_device)
 
     def run(self) -> Any:

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 
 from benchmarks.block import Case
-from benchmarks.floors import Product, model_of
+from benchmarks.floors import Product
 from benchmarks.processes import output_of
 
 Array = np.ndarray[Any, Any]
@@ -38,7 +37,7 @@ def feeds(case: Case) -> dict[str, Array]:
     return {name: random.standard_normal((B, T, size), np.float32) for name, size in (("x:0", I), ("y:0", H))}
 
 
-def floor_model(case: Case) -> tuple[onnx.ModelProto, dict[str, Array]]:
+def floor_products(case: Case) -> list[Product]:
     """The products of forward pass, backward pass and weight gradient; nobody asks for the gradient of `x`."""
     T, B, I, H = case.shape  # noqa: E741
     # A GRU's candidate reads another state than its gates: what is reset.
@@ -46,7 +45,7 @@ def floor_model(case: Case) -> tuple[onnx.ModelProto, dict[str, Array]]:
     forward = [Product((B, H), (H, part * H), T) for part in parts]
     backward = [Product((B, part * H), (part * H, H), T) for part in parts]
     weights = [Product((T * B, I + H), (T * B, part * H), turned=True) for part in parts]
-    return model_of([Product((T * B, I), (I, sum(parts) * H)), *forward, *backward, *weights])
+    return [Product((T * B, I), (I, sum(parts) * H)), *forward, *backward, *weights]
 
 
 def graph(case: Case) -> tuple[Any, Any]:

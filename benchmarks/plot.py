@@ -22,6 +22,8 @@ _NAMES = {
     "tensorflow": "TensorFlow",
     "pytorch": "PyTorch",
     "torch-compile": "torch.compile",
+    "autocast": "torch.autocast",
+    "openvino-bfloat16": "on OpenVINO, bfloat16",
 }
 _OPS = {
     "BlockLSTM": "Forward pass of an LSTM",

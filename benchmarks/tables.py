@@ -30,8 +30,10 @@ PAGES = (README, *(ROOT / "docs" / f"{name}.md" for name in ("benchmarks", "java
 FLOOR = "bare products"
 NAMES = {
     "openvino": "lstm-lower on OpenVINO",
+    "openvino-bfloat16": "lstm-lower on OpenVINO, bfloat16",
     "tensorflow": "TensorFlow",
     "pytorch": "PyTorch",
+    "autocast": "torch.autocast",
     "textbook": "unoptimised",
     "floor": FLOOR,
     "floor-pytorch": "bare products in PyTorch",

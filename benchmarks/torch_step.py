@@ -18,27 +18,32 @@ import onnx
 from onnx import helper, numpy_helper
 
 from benchmarks.block import Case
-from benchmarks.floors import Product, model_of
+from benchmarks.floors import Product
 
 Array = np.ndarray[Any, Any]
 Step = Callable[[], Any]
 
 VARIANTS = ("lstm", "gru", "mlp", "cnn", "transformer")
-RIVALS = {"torch": ("openvino", "floor", "pytorch", "torch-compile", "onnx-ad", "onnxsim", "floor-pytorch")}
+RIVALS = {
+    "torch": (
+        *("openvino", "openvino-bfloat16", "floor", "pytorch", "autocast", "torch-compile", "onnx-ad", "onnxsim"),
+        "floor-pytorch",
+    )
+}
 SHAPES = ("100,32,64,128",)
 CLASSES, RATE = 10, 0.01
 KERNEL, HEADS = 5, 4
 
 
-def floor_model(case: Case) -> tuple[onnx.ModelProto, dict[str, Array]]:
+def floor_products(case: Case) -> list[Product]:
     """The products of forward pass, backward pass and weight gradients of all but the head; `x` needs no gradient."""
     T, B, I, H = case.shape  # noqa: E741
     if case.variant in ("mlp", "cnn", "transformer"):
-        return model_of(_feedforward_products(case))
+        return _feedforward_products(case)
     gates = (4 if case.variant == "lstm" else 3) * H
     forward = [Product((T * B, I), (I, gates)), Product((B, H), (H, gates), T)]
     weights = [Product((T * B, size), (T * B, gates), turned=True) for size in (I, H)]
-    return model_of([*forward, Product((B, gates), (gates, H), T), *weights])
+    return [*forward, Product((B, gates), (gates, H), T), *weights]
 
 
 def _feedforward_products(case: Case) -> list[Product]:
@@ -145,8 +150,8 @@ def in_ours(
     return lambda: trainer.step(fed).loss, facts
 
 
-def in_pytorch(case: Case, *, compiled: bool = False, device: str = "cpu") -> Step:
-    """A step in PyTorch, forward and backward pass compiled or not; returns the loss."""
+def in_pytorch(case: Case, *, compiled: bool = False, device: str = "cpu", bfloat16: bool = False) -> Step:
+    """A step in PyTorch, forward and backward pass compiled or not, products in bfloat16 or not; returns the loss."""
     import torch
 
     module, (x, target) = classifier(case)
@@ -155,7 +160,8 @@ def in_pytorch(case: Case, *, compiled: bool = False, device: str = "cpu") -> St
     forward: Any = torch.compile(module) if compiled else module
 
     def run() -> Any:
-        loss: Any = torch.nn.functional.cross_entropy(forward(x), target)
+        with torch.autocast(device, torch.bfloat16, enabled=bfloat16):
+            loss: Any = torch.nn.functional.cross_entropy(forward(x), target)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
