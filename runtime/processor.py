@@ -33,4 +33,6 @@ def _field(name: str) -> str | None:
     if not _CPUINFO.is_file():
         return None
     lines = _CPUINFO.read_text(encoding="utf-8").splitlines()
-    return next((value.strip() for key, _, value in (line.partition(":") for line in lines) if key.strip() == name), None)
+    return next(
+        (value.strip() for key, _, value in (line.partition(":") for line in lines) if key.strip() == name), None
+    )

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import importlib
+import importlib.util
 import io
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import onnxruntime as ort
 
 from lstm_lower.errors import InvalidInputError, nearest
 from lstm_lower.extras import needed_by
+from lstm_lower.runtime.processor import features, processor
 
 # What is known of each execution provider, a row each.
 
@@ -59,6 +61,8 @@ class Row:
         captures: the option that lets it capture what it runs once and repeat that, and the target of such models.
         precisions: name -> options with which it computes in that precision, the one without a wish first. None of
             them is a lower one than float32 unless somebody asked for it.
+        units: precision -> features of the processor, of which it needs one for that; without them it would compute in
+            float32, or slowly, and say nothing.
         preloads: whether the provider needs NVIDIA's libraries, which may lie in packages of their own.
     """
 
@@ -69,6 +73,7 @@ class Row:
     target: str | None = None
     captures: tuple[str, str] | None = None
     precisions: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=lambda: {"float32": {}})
+    units: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     preloads: bool = False
 
     def configure(self, options: Options, precision: str | None = None) -> Options:
@@ -122,6 +127,7 @@ ROWS = (
         target="openvino",
         plugin=PlugIn("onnxruntime_ep_openvino", "get_library_path", "Intel's CPUs, GPUs and NPUs"),
         precisions={"float32": _hint("f32"), "bfloat16": _hint("bf16"), "float16": _hint("f16")},
+        units={"bfloat16": ("amx_bf16", "avx512_bf16")},
     ),
     Row(
         "ggml",
@@ -171,6 +177,20 @@ _loaded: set[str] = set()
 
 # Providers, with their options, of which a device has opened in this process.
 _opened: set[str] = set()
+
+
+def is_installed(row: Row) -> bool:
+    """Whether onnxruntime is built with a provider, or the package is there that brings it; it may not run here."""
+    package = row.plugin is not None and importlib.util.find_spec(row.plugin.package) is not None
+    return package or row.name in ort.get_available_providers()
+
+
+def version(name: str) -> str:
+    """The version of the package that brings a provider; nothing of one that onnxruntime is built with."""
+    plugin = row_of(name).plugin
+    if plugin is None or importlib.util.find_spec(plugin.package) is None:
+        return ""
+    return metadata.version(plugin.package)
 
 
 def plugin_of(row: Row) -> PlugIn | None:
@@ -273,6 +293,28 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 Provider = str | tuple[str, dict[str, Any]]
 Resolved = tuple[str, dict[str, Any]]
 
+# Asks for the provider that is measured to be the fastest, by what opens a model; options are sizes to measure with.
+FASTEST = "fastest"
+
+
+def fastest_sizes(providers: Sequence[Provider] | Provider | None) -> dict[str, int] | None:
+    """The sizes with which the fastest provider is to be found; `None` where providers are named.
+
+    Raises:
+        InvalidInputError: further ones are named beside it.
+    """
+    listed = [providers] if isinstance(providers, (str, tuple)) else list(providers or ())
+    names = [provider[0] if isinstance(provider, tuple) and provider else provider for provider in listed]
+    if FASTEST not in names:
+        return None
+    match listed:
+        case ["fastest"] | [("fastest", None)]:
+            return {}
+        case [("fastest", dict(sizes))]:
+            return dict(sizes)
+    raise InvalidInputError(f"provider '{FASTEST}' stands alone, or with sizes to measure with, got {providers!r}")
+
+
 # Session options that hold providers say here which, so that they can open a second session.
 _ATTACHED = "lstm_lower.providers"
 
@@ -289,15 +331,17 @@ def resolve(
     Args:
         providers: short names (`cpu`, `cuda`, `openvino`), full names, or pairs of one and options; `None` means `cpu`.
         precision: in which a provider multiplies and adds, `float32` or a lower one that a provider offers by name.
+            Where none are named, it is the first provider of this machine that offers it.
         options: session options, whose own providers count where none are named here.
 
     Raises:
-        InvalidInputError: a provider is not installed, has no device on this machine, or does not offer the precision.
+        InvalidInputError: a provider is not installed, has no device on this machine, or does not offer the precision;
+            or the processor has no units for it.
     """
     if providers is None:
         if options is not None and options.has_providers():
             return []
-        providers = "cpu"
+        providers = "cpu" if precision is None else _first_offering(precision)
     if isinstance(providers, str) or (
         isinstance(providers, tuple) and len(providers) == 2 and isinstance(providers[1], dict)
     ):
@@ -307,10 +351,57 @@ def resolve(
     rows = [_named(provider) for provider in providers]
     if precision is not None and not any(precision in row.precisions for row, _ in rows):
         offered = sorted({name for row, _ in rows for name in row.precisions})
+        others = offering(precision)
         raise InvalidInputError(
             f"precision requires one of {offered}, which {[row.short for row, _ in rows]} offer, got {precision!r}"
+            f"{f', which {others} offer' if others else ''}"
         )
+    for row, given in rows:
+        _check_units(row, given, precision)
     return [(row.name, row.configure(given, precision)) for row, given in rows]
+
+
+def offering(precision: str) -> list[str]:
+    """Short names of the providers that offer a precision."""
+    return [row.short for row in ROWS if precision in row.precisions]
+
+
+def _first_offering(precision: str) -> str:
+    """The first provider of this machine that offers a precision; `cpu` where none is known to, which says so.
+
+    Raises:
+        InvalidInputError: those that offer it are not here, each with its reason.
+    """
+    reasons = []
+    for name in offering(precision):
+        try:
+            resolve(name, precision)
+        except InvalidInputError as error:
+            reasons.append(str(error))
+        else:
+            return name
+    if reasons:
+        raise InvalidInputError(
+            f"precision {precision!r} requires a provider that computes in it, got none on this machine: "
+            + "; ".join(reasons)
+        )
+    return "cpu"
+
+
+def _check_units(row: Row, options: Mapping[str, Any], precision: str | None) -> None:
+    """Checks that the processor computes in a precision, where the provider runs on it and the system tells.
+
+    Raises:
+        InvalidInputError: it has no units for that.
+    """
+    needed, there = row.units.get(precision or "", ()), features()
+    if there is None or there.intersection(needed) or str(options.get(_KIND, "CPU")).upper() != "CPU":
+        return
+    if needed:
+        raise InvalidInputError(
+            f"precision {precision!r} on provider {row.short!r} requires a processor with {' or '.join(needed)} among "
+            f"the flags of /proc/cpuinfo, got {processor()} without; precision='float32' runs here"
+        )
 
 
 def _named(provider: Any) -> tuple[Row, dict[str, Any]]:
@@ -322,6 +413,11 @@ def _named(provider: Any) -> tuple[Row, dict[str, Any]]:
             pass
         case _:
             raise InvalidInputError(f"a provider requires a name, alone or with options, got {provider!r}")
+    if name == FASTEST:
+        raise InvalidInputError(
+            f"provider '{FASTEST}' requires a model to measure: Session, Trainer, and the commands run and train take "
+            "it; bench --recommend says which one it is"
+        )
     row = row_of(name)
     available = ort.get_available_providers()
     plugin = plugin_of(row)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -34,6 +34,9 @@ from lstm_lower.runtime.kernels import lacking
 from lstm_lower.runtime.loadable import NO_OUTPUTS
 from lstm_lower.runtime.serialized import default_options, failures_explained, keeps_small_weights_outside, open_session
 from lstm_lower.runtime.values import as_feed, dtype_of, number_dtype
+
+if TYPE_CHECKING:
+    from lstm_lower.runtime.measuring.fastest import Choice
 
 __all__ = ["Session", "default_options"]
 
@@ -139,6 +142,7 @@ class Session:
         inputs: names of the inputs that must be fed.
         outputs: names of the outputs, in order.
         ort: the onnxruntime session itself.
+        choice: which provider was chosen as the fastest, and why, where that was asked for.
     """
 
     def __init__(
@@ -154,7 +158,8 @@ class Session:
         Args:
             model: a path, serialized bytes, a protobuf or an onnx_ir model.
             providers: execution providers by short (`"cpu"`, `"cuda"`, `"openvino"`, `"ggml"`, `"webgpu"`) or full
-                name, alone or with options, in order of preference.
+                name, alone or with options, in order of preference; or `"fastest"`, which measures those that are
+                installed, once per model and machine, and `("fastest", {"batch": 32})` with these open sizes.
             session_options: passed through; `None` for onnxruntime's own defaults and those of `default_options`.
                 Plug-ins are added to them.
             precision: the dtype in which the provider computes floats, such as `"bfloat16"`; `None` for `"float32"`,
@@ -171,9 +176,13 @@ class Session:
         options = default_options() if session_options is None else session_options
         if not isinstance(options, ort.SessionOptions):
             raise InvalidInputError(f"session_options requires an onnxruntime.SessionOptions, got {options!r}")
-        chosen = provider_names.resolve(providers, precision, options)
         if isinstance(model, bytes):
             model = _parse(model)
+        self.choice: Choice | None = None
+        if (sizes := provider_names.fastest_sizes(providers)) is not None:
+            model, self.choice = _fastest(model, sizes, precision, options)
+            providers = self.choice.provider
+        chosen = provider_names.resolve(providers, precision, options)
         with malformed_models_explained(model):
             source, loaded = _loadable(model, chosen)
             self._stamps = {} if self._file is None else _stamps(self._file, loaded)
@@ -285,6 +294,22 @@ def _opened(
     precision: str | None,
 ) -> Session:
     return kind(data, providers, precision=precision)
+
+
+def _fastest(
+    model: str | os.PathLike[str] | onnx.ModelProto | ir.Model,
+    sizes: Mapping[str, int],
+    precision: str | None,
+    options: ort.SessionOptions,
+) -> tuple[str | os.PathLike[str] | onnx.ModelProto | ir.Model, Choice]:
+    """The fastest provider for a model, and the model as it runs there."""
+    from lstm_lower.runtime.measuring.fastest import choose
+
+    loaded = run_passes(model, [SortPass(), NameOutputsPass()])
+    verify_structure(loaded)
+    choice = choose(loaded, sizes, precision=precision, threads=options.intra_op_num_threads)
+    prepared = choice.prepared(loaded)
+    return (model if prepared is None else prepared), choice
 
 
 def _stamps(path: Path, model: ir.Model) -> dict[Path, tuple[int, int, int] | None]:

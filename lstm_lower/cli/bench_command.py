@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -34,6 +35,8 @@ from lstm_lower.errors import InvalidInputError
 from lstm_lower.records.files import check_place
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from lstm_lower.runtime.measuring.forms import Form
     from lstm_lower.runtime.measuring.results import Result
 
@@ -66,7 +69,9 @@ def bench(
     provider: Annotated[
         list[str] | None,
         typer.Option(
-            "--provider", "-p", help="Execution provider; may be repeated, each runs every form [default: cpu]."
+            "--provider",
+            "-p",
+            help="Execution provider; may be repeated, each runs every form [default: cpu, or what --precision needs].",
         ),
     ] = None,
     precision: Annotated[
@@ -87,6 +92,14 @@ def bench(
     ] = True,
     fix_sizes: Annotated[
         bool, typer.Option("--fix-sizes", help="Lower for the sizes of the feeds, where the model leaves them open.")
+    ] = False,
+    recommend: Annotated[
+        bool,
+        typer.Option(
+            "--recommend",
+            help="Time the model on every provider that is installed, say which one is the fastest, and keep that for "
+            "providers='fastest'.",
+        ),
     ] = False,
     of: Annotated[
         str | None,
@@ -128,7 +141,7 @@ def bench(
         from lstm_lower.cli.bench_tables import bench_data, print_bench
         from lstm_lower.runtime import chrome_trace
         from lstm_lower.runtime.feeds import drawn_sizes, drawn_sizes_explained, random_feeds, read_arrays
-        from lstm_lower.runtime.measuring.bench import SCHEDULES
+        from lstm_lower.runtime.measuring.bench import SCHEDULES, usual_providers
         from lstm_lower.runtime.measuring.bench import bench as run_bench
 
         if plot is not None:
@@ -141,6 +154,20 @@ def bench(
         )
         check_place(plot, trace)  # now that it is known what else the model consists of
         sizes = parse_dims(dim)
+        if recommend:
+            unread = {"--provider": provider, "--form": form, "--schedule": schedule, "--of": of}
+            _recommend(
+                source,
+                sizes,
+                {} if inputs is None else read_arrays(inputs)[0],
+                _alone(precision, {**unread, "--plot": plot, "--trace": trace}),
+                threads=_threads(threads),
+                seconds=seconds,
+                in_float64=proof,
+                fix_sizes=fix_sizes,
+                as_json=as_json,
+            )
+            return
         feeds = read_arrays(inputs)[0] if inputs is not None else random_feeds(source, sizes, seed)
         drawn = drawn_sizes(source, sizes) if inputs is None else {}
         with _told() as say:
@@ -150,7 +177,7 @@ def bench(
                 feeds,
                 forms=_forms(form),
                 schedules=schedule or SCHEDULES,
-                providers=provider or ["cpu"],
+                providers=provider or usual_providers(precision or ()),
                 precisions=precision or [],
                 threads=_threads(threads),
                 seconds=seconds,
@@ -174,6 +201,61 @@ def bench(
             print_bench(timings, shown, top, drawn)
     if not timings.passed:
         raise typer.Exit(1)
+
+
+def _alone(precisions: list[str] | None, unread: dict[str, object]) -> str | None:
+    """The one precision of a recommendation, which has a use for few options.
+
+    Raises:
+        InvalidInputError: there are several, or options that it would not read.
+    """
+    if given := [option for option, value in unread.items() if value]:
+        raise InvalidInputError(f"--recommend times all providers with the model as it is, and takes no {given[0]}")
+    if len(precisions or []) > 1:
+        raise InvalidInputError(f"--recommend requires one --precision, got {precisions}")
+    return precisions[0] if precisions else None
+
+
+def _recommend(
+    source: ir.Model,
+    sizes: dict[str, int],
+    given: Mapping[str, Any],
+    precision: str | None,
+    *,
+    threads: int,
+    seconds: float,
+    in_float64: bool,
+    fix_sizes: bool,
+    as_json: bool,
+) -> None:
+    """Measures which provider is the fastest, and says so."""
+    from lstm_lower.passes.targets.fixed_sizes import FixedSizesPass, open_sizes
+    from lstm_lower.runtime.feeds import DEFAULT_SIZE
+    from lstm_lower.runtime.measuring.bench import sizes_of
+    from lstm_lower.runtime.measuring.fastest import as_trained, choose
+
+    model, state = as_trained(source)
+    sizes = {**sizes_of(model, given), **sizes}
+    if fix_sizes:
+        FixedSizesPass({name: sizes.get(name, DEFAULT_SIZE) for name in open_sizes(model)})(model)
+        sizes = {}
+    with _told() as say:
+        choice = choose(
+            model, sizes, values={**state, **given}, precision=precision, threads=threads,
+            fresh=True, in_float64=in_float64, seconds=seconds, say=say,
+        )  # fmt: skip
+    if as_json:
+        console.print_json({**dataclasses.asdict(choice), "provider": choice.provider, "chosen": choice.chosen.name})
+        return
+    columns = ["provider", "min ms", "load s", "not chosen, since"]
+    rows = [
+        [timing.name, "", "", timing.absence]
+        if timing.run is None
+        else [timing.name, f"{1e3 * timing.run:.3f}", f"{timing.load:.2f}", ""]
+        for timing in choice.timings
+    ]
+    console.table(*columns, rows=rows, right=columns[1:3])
+    console.out().print(f"\n{choice}", markup=False)
 
 
 def _forms(names: list[str] | None) -> list[Form]:

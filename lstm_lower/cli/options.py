@@ -53,7 +53,8 @@ ProviderOption = Annotated[
     typer.Option(
         "--provider",
         "-p",
-        help="Execution provider, such as cpu, cuda, openvino, ggml, webgpu; may be repeated.",
+        help="Execution provider, such as cpu, cuda, openvino, ggml, webgpu; may be repeated. For run and train also "
+        "fastest, which measures those that are installed.",
     ),
 ]
 PrecisionOption = Annotated[

@@ -64,6 +64,8 @@ def run(
             feeds.read_arrays(inputs) if inputs is not None else (feeds.random_feeds(loaded, sizes, seed), {})
         )
         session = Session(loaded, provider, precision=precision)
+        if session.choice is not None:
+            console.err().print(f"provider: {session.choice}", markup=False)
         results: dict[str, Array] = {}
         times = []
         for _ in range(repeat):

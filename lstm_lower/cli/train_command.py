@@ -178,6 +178,8 @@ def train(
             on_nan=on_nan,
             precision=precision,
         )
+        if trainer.choice is not None:
+            _note(f"provider: {trainer.choice}")
         if trace_nan and workers is not None:
             raise InvalidInputError(
                 "--trace-nan requires a run in one process, got --workers; run that step without it"

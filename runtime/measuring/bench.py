@@ -31,6 +31,12 @@ SCHEDULES = ("auto", "scan", "unroll")
 _PROFILED_RUNS = 5
 
 
+def usual_providers(precisions: Sequence[str] = ()) -> list[str]:
+    """The processor, and of what onnxruntime's own kernels there do not compute in, the providers that offer it."""
+    further = [precision for precision in precisions if precision not in row_of("cpu").precisions]
+    return list(dict.fromkeys(["cpu", *(name for precision in further for name in provider_names.offering(precision))]))
+
+
 def engines(providers: Sequence[str], precisions: Sequence[str] = ()) -> tuple[list[Engine], dict[Engine, str]]:
     """Every provider in every precision that it offers.
 
@@ -122,7 +128,7 @@ def bench(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         field = []
         targets = list(dict.fromkeys(engine.target for engine in chosen))
-        sizes = _sizes(source, feeds) if fixed_sizes else None
+        sizes = sizes_of(source, feeds) if fixed_sizes else None
         for made in formed_models(path, source, folder, forms=forms, schedules=schedules, targets=targets, sizes=sizes):
             able = [engine for engine in chosen if made.form == "original" or engine.target == made.target]
             for engine in able if made.path is not None else able[:1]:
@@ -144,7 +150,7 @@ def bench(
         return Bench((*present, *missing), threads, proof)
 
 
-def _sizes(source: ir.Model, feeds: Mapping[str, Array]) -> dict[str, int]:
+def sizes_of(source: ir.Model, feeds: Mapping[str, Array]) -> dict[str, int]:
     """The sizes of feeds whose inputs leave them open, by name."""
     by_name: dict[str, int] = {}
     for value in source.graph.inputs:

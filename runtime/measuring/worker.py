@@ -13,8 +13,10 @@ import ctypes
 import dataclasses
 import multiprocessing
 import os
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -187,7 +189,8 @@ class Worker:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, threads), daemon=True)
-        self._process.start()
+        with _no_script():
+            self._process.start()
         theirs.close()
         self.facts: Mapping[str, Any] = {}
         self.refusal: NotMeasured | None = None
@@ -238,6 +241,17 @@ class Worker:
             self._process.kill()
             self._process.join()
         self._process.close()
+
+
+@contextlib.contextmanager
+def _no_script() -> Iterator[None]:
+    """Hides the program that runs, which a new process would otherwise run once more for what is defined in it."""
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
 
 
 class WorkerError(InvalidInputError):

@@ -42,6 +42,7 @@ from lstm_lower.records.model_files import read_all
 from lstm_lower.records.state import TrainingState
 from lstm_lower.runtime import providers as provider_names
 from lstm_lower.runtime.buffers import input_devices
+from lstm_lower.runtime.measuring.fastest import Choice, choose
 from lstm_lower.runtime.session import NOT_SENT, Session, serialized
 from lstm_lower.runtime.training import checkpoint, framework_weights
 from lstm_lower.runtime.training.checkpoint import arithmetic, differences
@@ -74,6 +75,7 @@ class Trainer(Trainable):
         model: the step with its options, and state as inputs without defaults.
         session: the session behind it.
         providers: full names of its providers, each with its options; none where the session options hold them.
+        choice: which provider was chosen as the fastest, and why, where that was asked for.
     """
 
     trace_nan: bool = False
@@ -141,8 +143,15 @@ class Trainer(Trainable):
         read_all(edited)
         self.model = edited
         self._certificate = certificate.parse(edited.metadata_props)
+        self.choice: Choice | None = None
+        opened = edited
+        if (sizes := provider_names.fastest_sizes(providers)) is not None:
+            threads = None if session_options is None else session_options.intra_op_num_threads
+            values = {name: tensor.numpy() for name, tensor in defaults.items()} | dict(initial_values or {})
+            self.choice = choose(edited, sizes, values=values, precision=precision, threads=threads)
+            opened, providers = self.choice.prepared(edited) or edited, self.choice.provider
         self.providers = provider_names.resolve(providers, precision, session_options)
-        self.session = Session(edited, self.providers or None, session_options)
+        self.session = Session(opened, self.providers or None, session_options)
         # The evaluation graph is looked for when it is first needed.
         self._session_options = session_options
         self._evaluator: Evaluator | None = None
@@ -340,6 +349,8 @@ class Trainer(Trainable):
             "steps": self.steps,
             "provider": self.session.ort.get_providers()[0],
         }
+        if self.choice is not None:
+            now["chosen"] = str(self.choice)
         if self._certificate is not None:
             now["certificate"] = self._certificate.described()
         return summary(self.model, self.state, self.data_inputs, self.metrics, self._shapes, now)

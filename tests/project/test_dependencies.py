@@ -57,6 +57,7 @@ EXCEPTIONS: set[tuple[str, str]] = set()
 UPWARDS = {
     ("runtime/feeds_cudnn.py", "lstm_lower.runtime.proof.oracles.registry"),
     ("runtime/feeds_cudnn.py", "lstm_lower.runtime.proof.reference"),
+    ("runtime/session.py", "lstm_lower.runtime.measuring.fastest"),
     ("runtime/training/trainable.py", "lstm_lower.runtime.training.parallel.trainer"),
     ("runtime/training/trainer.py", "lstm_lower.runtime.training.bundle"),
 }

@@ -20,6 +20,7 @@ import lstm_lower as ll
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.passes.targets.table import TARGETS
 from lstm_lower.runtime import buffers, providers
+from lstm_lower.runtime.processor import features
 from lstm_lower.runtime.providers import ROWS, row_of
 from tests.support.command_line import run, succeed
 from tests.support.provider_plugins import PLUGINS, needs, runs_here
@@ -54,11 +55,40 @@ def test_a_plugin_computes_in_float32(short: str) -> None:
 
 @pytest.mark.parametrize(("short", "precision"), [("openvino", "bfloat16"), ("ggml", "float16")])
 def test_a_lower_precision_is_asked_for_by_name(short: str, precision: str) -> None:
+    needs_precision(short, precision)
+    assert CLOSE < error(ll.Session(product(), [short], precision=precision)) < 0.1
+
+
+def needs_precision(short: str, precision: str) -> None:
     needs(short)
-    coarse = error(ll.Session(product(), [short], precision=precision))
-    assert coarse < 0.1
-    # A processor without such products computes in float32 all the same.
-    assert coarse > CLOSE or short == "openvino"
+    units, there = row_of(short).units.get(precision), features()
+    if units and there is not None and there.isdisjoint(units):
+        pytest.skip(f"{short} computes in {precision} on processors with {' or '.join(units)}")
+
+
+def trained(precision: str, rate: float, steps: int) -> tuple[list[float], np.ndarray]:
+    """Losses of a step on OpenVINO, and its weight afterwards."""
+    trainer = ll.Trainer(ll.from_onnx(product(), "mse", "sgd"), ["openvino"], learning_rate=rate, precision=precision)
+    x, target = trainer.inputs
+    losses = [float(trainer.step({x: X, target: X[:, :16]}).loss) for _ in range(steps)]
+    return losses, trainer.state_dict()["w"]
+
+
+def test_steps_in_bfloat16_follow_those_in_float32() -> None:
+    needs_precision("openvino", "bfloat16")
+    expected, _ = trained("float32", 0.5, 40)
+    losses, _ = trained("bfloat16", 0.5, 40)
+    assert expected[-1] < 0.7 * expected[0]
+    assert losses == pytest.approx(expected, rel=0.02)
+
+
+def test_weights_stay_in_float32_where_products_are_in_bfloat16() -> None:
+    """Updates far below a digit of bfloat16 add up."""
+    needs_precision("openvino", "bfloat16")
+    _, expected = trained("float32", 1e-4, 50)
+    _, weight = trained("bfloat16", 1e-4, 50)
+    assert np.abs(expected - W).max() < 2**-10 * np.abs(W).max()
+    np.testing.assert_allclose(weight - W, expected - W, rtol=0.1, atol=0.05 * np.abs(expected - W).max())
 
 
 @pytest.mark.parametrize("short", PLUGINS)
@@ -165,9 +195,47 @@ def test_random_numbers_on_webgpu_are_the_processors() -> None:
 
 
 def test_precision_is_one_that_a_provider_offers() -> None:
-    with pytest.raises(InvalidInputError, match=r"precision requires one of \['float32'\], which \['cpu'\] offer"):
-        ll.Session(product(), precision="bfloat16")
+    expected = r"requires one of \['float32'\], which \['cpu'\] offer, got 'bfloat16', which \['openvino'\] offer"
+    with pytest.raises(InvalidInputError, match=expected):
+        ll.Session(product(), ["cpu"], precision="bfloat16")
+    with pytest.raises(InvalidInputError, match=r"which \['cpu'\] offer, got 'float8'$"):
+        ll.Session(product(), precision="float8")
     assert error(ll.Session(product(), precision="float32")) < CLOSE
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, flags: str | None, *shorts: str) -> None:
+    """Makes some providers be there, on a processor with some features."""
+
+    def named(provider: Any) -> tuple[providers.Row, dict[str, Any]]:
+        name, options = provider if isinstance(provider, tuple) else (provider, {})
+        if row_of(name).short not in shorts:
+            raise InvalidInputError(f"provider '{name}' is not here")
+        return row_of(name), options
+
+    monkeypatch.setattr(providers, "_named", named)
+    monkeypatch.setattr(providers, "features", lambda: None if flags is None else frozenset(flags.split()))
+    monkeypatch.setattr(providers, "processor", lambda: "a processor")
+
+
+@pytest.mark.parametrize("flags", ["avx512f amx_bf16", "avx512_bf16", None])
+def test_a_precision_alone_chooses_its_provider(flags: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, flags, "cpu", "openvino", "ggml")
+    ((name, options),) = providers.resolve(None, "bfloat16")
+    assert name == "OpenVINOExecutionProvider"
+    assert '"bf16"' in options["load_config"]
+    assert providers.resolve(None, "float32") == [("CPUExecutionProvider", {})]
+
+
+def test_a_precision_without_units_for_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, "avx512f", "cpu", "openvino")
+    expected = r"requires a processor with amx_bf16 or avx512_bf16 among the flags of /proc/cpuinfo, got a processor"
+    for wanted in ("openvino", None):
+        with pytest.raises(InvalidInputError, match=expected):
+            providers.resolve(wanted, "bfloat16")
+    assert providers.resolve("openvino")
+    assert providers.resolve(("openvino", {"device_type": "GPU"}), "bfloat16"), "whose units these are not"
+    with pytest.raises(InvalidInputError, match="got none on this machine: provider 'cuda' is not here"):
+        providers.resolve(None, "tf32")
 
 
 @pytest.mark.parametrize("precision", [None, "float32", "bfloat16"])

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+import time
+from pathlib import Path
 
 import numpy as np
 
+from lstm_lower.errors import InvalidInputError
 from lstm_lower.runtime.measuring.worker import Measured
 
 
@@ -50,3 +53,19 @@ def missing() -> Measured:
     import no_such_package  # noqa: F401
 
     raise AssertionError
+
+
+class ProviderRun(Measured):
+    """Stands for a model on a provider: a wrong result, a refusal, and times that are known."""
+
+    def __init__(self, path: str, _feeds: object, _threads: int, provider: str, _precision: str | None) -> None:
+        if provider == "webgpu":
+            raise InvalidInputError("provider 'webgpu' finds no device")
+        assert Path(path).is_file()
+        self.provider, self.facts = provider, {"load_seconds": 0.5}
+
+    def run(self) -> None:
+        time.sleep({"cpu": 0.02, "ggml": 0.001, "cuda": 0.005}[self.provider])
+
+    def results(self) -> dict[str, np.ndarray]:
+        return {"y": np.full((4, 16), 2.0 if self.provider == "ggml" else 1.0, np.float32)}
