@@ -200,7 +200,7 @@ def _frames(view: View, callers: Callers) -> list[LoopBody]:
 
 def _merged(view: View, nodes: Iterable[Any]) -> dict[str, str]:
     """The Merges where the next values of a frame's loop variables come in."""
-    found = {}
+    found: dict[str, str] = {}
     for node in nodes:
         if node.op in _MERGES:
             sources = [view.made_by(spelled)[0] for spelled in data_inputs(node)]

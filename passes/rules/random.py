@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import onnx_ir as ir
@@ -21,6 +22,9 @@ DOUBLE, FLOAT = ir.DataType.DOUBLE, ir.DataType.FLOAT
 # Of the counter's values, as many belong to each group of truncated numbers as for 256 times as many numbers; of these
 # so many are looked at, in which numbers enough lie within two standard deviations but once in 1e14.
 _RESERVED, _EXAMINED = 256, {FLOAT: 4, DOUBLE: 6}
+
+# At least 19 of 20 attempts at a number of the gamma distribution are accepted, so that none will do once in 4e15.
+_ATTEMPTS = 12
 
 
 def _stream(n: Node, b: Builder) -> Stream:
@@ -150,6 +154,97 @@ def truncated_normal(n: Node, b: Builder) -> Expr:
     places = b.where(within, b.ints(*range(examined * each)), examined * each)
     _, chosen = b.ops(std.TopK, places, b.ints(each), outputs=2, axis=1, largest=0, sorted=1)
     return _shaped(n, b, b.op(std.GatherElements, numbers, chosen, axis=1).cast(dtype).reshape(-1), count)
+
+
+class StatelessRandomGammaV3(_Numbers):
+    """Numbers of the gamma distribution of scale 1, for each parameter `alpha`, whose shape the result's ends with."""
+
+
+class StatelessRandomGammaV2(_Numbers, Tseed=(*INDEX, "uint32", "uint64")):
+    """The numbers of StatelessRandomGammaV3, by a seed."""
+
+
+@lowers(StatelessRandomGammaV2, StatelessRandomGammaV3)
+def gamma(n: Node, b: Builder) -> Expr:
+    """Marsaglia and Tsang, 2000: the first of several attempts that is accepted, from words of each number's own.
+
+    Words are counted by parameters first, and the result by samples. The parameter 1 stands for -log(1 - u).
+    """
+    count, alpha = _count(n, b), n.alpha.cast(DOUBLE)
+    parameters = b.op(std.Max, b.sizes([alpha.reshape(-1).size(0)]), b.ints(1))
+    places = up_to(b, count)
+    numbers = places % parameters * (count / parameters) + places / parameters
+    counters = (numbers * _RESERVED).unsqueeze(1) + b.ints(*range(_ATTEMPTS + 1))
+    uniform_numbers = fractions(_stream(n, b).words(counters.reshape(-1)), DOUBLE)
+    each = 2 * (_ATTEMPTS + 1)
+    drawn = _Drawn(_normal(uniform_numbers).reshape(-1, each), uniform_numbers.reshape(-1, each))
+    each_alpha = b.op(std.Expand, alpha, n.shape.cast(INT64)).reshape(-1)
+    exponential = -(1.0 - drawn.uniform(places * 0 + 1)).log()
+    numbers_of = b.where(b.op(std.Equal, each_alpha, each_alpha.like(1)), exponential, _accepted(drawn, each_alpha))
+    return _shaped(n, b, numbers_of.cast(n.moved("alpha").dtype), count)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Drawn:
+    """Numbers [N, 2 * blocks] that may be made of the words of each of N numbers.
+
+    Attributes:
+        normals: normal ones.
+        uniforms: uniform ones.
+    """
+
+    normals: Expr
+    uniforms: Expr
+
+    def normal(self, places: Expr) -> Expr:
+        """A normal one for each number, by place."""
+        return _picked(self.normals, places)
+
+    def uniform(self, places: Expr) -> Expr:
+        """A uniform one for each number, by place."""
+        return _picked(self.uniforms, places)
+
+
+def _picked(rows: Expr, places: Expr) -> Expr:
+    return rows.builder.op(std.GatherElements, rows, places.unsqueeze(1), axis=1).squeeze(1)
+
+
+def _accepted(drawn: _Drawn, alpha: Expr) -> Expr:
+    """Numbers of the gamma distribution [N].
+
+    Blocks of two numbers are taken when they are needed, one after the other, normal or uniform, and the second number
+    of each first. What would not be positive is passed over before a uniform number is taken.
+    """
+    b = alpha.builder
+    below = alpha < 1.0
+    d = alpha + b.where(below, alpha.like(2 / 3), alpha.like(-1 / 3))
+    c = (1.0 / 3) / d.sqrt()
+
+    def body(states: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
+        following, normal_block, uniform_block, left, done, result = states
+        (first,) = inputs  # 1 in every other attempt, which takes a block of normal numbers
+        normal_block = normal_block + first * (following - normal_block)
+        following = following + first
+        x = drawn.normal(normal_block * 2 + first)
+        root = 1.0 + c * x
+        positive = root > 0.0
+        v = b.where(positive, root * root * root, 1.0)
+        takes = (positive & (left < 1)).cast(INT64)
+        uniform_block = uniform_block + takes * (following - uniform_block)
+        following = following + takes
+        left = left + takes * 2 - positive.cast(INT64)
+        u = drawn.uniform(uniform_block * 2 + left.maximum(0))
+        squeezed = u < 1.0 - 0.0331 * (x * x) * (x * x)
+        good = positive & (squeezed | (u.log() < 0.5 * x * x + d * (1.0 - v + v.log())))
+        power = drawn.uniform(b.where(left < 1, following * 2 + 1, uniform_block * 2 + left - 1))
+        number = d * v * b.where(below, b.op(std.Pow, power, 1.0 / alpha), 1.0)
+        result = b.where(good & ~done, number, result)
+        return [following, normal_block, uniform_block, left, done | good, result], []
+
+    zero = (alpha * 0.0).cast(INT64)
+    states = [zero, zero, zero, zero, zero > 0, alpha * 0.0]
+    final, _ = b.scan(body, states=states, inputs=[b.ints(*([1, 0] * (_ATTEMPTS // 2)))])
+    return final[-1]
 
 
 class StatelessRandomUniformFullIntV2(_Numbers):

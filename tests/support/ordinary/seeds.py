@@ -31,6 +31,19 @@ def cases() -> Iterator[Case]:
             yield Case(op, text(dtype), {"shape": shape, "seed": seed, **limits}, **form)
             of_key = {"shape": shape, "key": key, "counter": counter, "alg": np.array(1, np.int32), **limits}
             yield Case(f"{op}V2", text(dtype), {**of_key}, constants=("alg",), **form)
+    for dtype in FLOATS:
+        for note, alpha in (("each", [[0.2, 1.0, 3.5]]), ("below", [0.05]), ("one", 2.0), ("none", [])):
+            given = np.array(alpha, dtype)
+            sizes = np.array([40, *given.shape] if note != "each" else [30, 2, *given.shape], np.int32)
+            of_key = {"shape": sizes, "key": key, "counter": counter, "alg": np.array(1, np.int32), "alpha": given}
+            form = {"steering": ("shape",), "since": 18}
+            yield Case("StatelessRandomGammaV3", f"{note} {text(dtype)}", {**of_key}, constants=("alg",), **form)
+            yield Case(
+                "StatelessRandomGammaV2",
+                f"{note} {text(dtype)}",
+                {"shape": sizes, "seed": seed, "alpha": given},
+                **form,
+            )
     logits = np.array([[0, 1, 2], [-1, -np.inf, 0.5], [3, 3, 3]], np.float32)
     operands = {"logits": logits, "num_samples": np.array(9, np.int32), "seed": seed}
     yield Case("StatelessMultinomial", "float32", {**operands}, steering=("num_samples",), since=18)
