@@ -32,7 +32,8 @@ def replace_head(
 
     Args:
         model: a path, a protobuf or an onnx_ir model. It is not changed. A product with a matrix makes its first
-            output, plus a bias or not; Softmax, LogSoftmax or Sigmoid may follow, and stay.
+            output, plus a bias or not; Softmax, LogSoftmax or Sigmoid may follow, and stay. One that is written out,
+            exp(x) / sum(exp(x)), becomes the operator.
         classes: the size of the first output's last axis.
         seed: of the new weights, `head.weight` `[features, classes]` and `head.bias`, drawn as PyTorch's Linear does.
 

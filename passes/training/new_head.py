@@ -15,6 +15,7 @@ from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.edit import detach, remove_unread
 from lstm_lower.graph.values import declared_shape, stated
 from lstm_lower.passes.model_pass import Pass
+from lstm_lower.passes.softmax import SoftmaxPass
 from lstm_lower.passes.training.low_rank import constant_source, float_products, layer_of
 
 # The weights of the new layer.
@@ -52,6 +53,7 @@ class NewHeadPass(Pass):
         if not graph.outputs:
             raise InvalidInputError("replace_head requires a model with an output, got none")
         float_products(self, model)
+        SoftmaxPass().share(self.context)(model)
         self._leave_unrounded(graph)
         made, behind = graph.outputs[0], [graph.outputs[0]]
         while (node := made.producer()) is not None and isinstance(self.context.space.facts.view(node), _BEHIND):

@@ -27,6 +27,23 @@ ENDINGS = {
 }
 
 
+SCORES = "s = Gemm(h, v, c)  one = Constant <value = int64[1] {1}> ()"
+SHIFTED = f"{SCORES}  largest = ReduceMax <axes = [1]> (s)  z = Sub(s, largest)  e = Exp(z)  t = ReduceSum(e, one)"
+AGAIN = "n = Shape <end = 1> (x)  two = Concat <axis = 0> (n, one)"
+PRODUCT = "that a product with a matrix makes"
+WRITTEN_OUT = {
+    "powers by their sum": ("Softmax", f"{SCORES}  e = Exp(s)  t = ReduceSum(e, one)  y = Div(e, t)"),
+    "the largest taken away": ("Softmax", f"{SHIFTED}  y = Div(e, t)"),
+    "as JAX writes it": (
+        "Softmax",
+        f"""{SCORES} {AGAIN}  least = Constant <value = float {{-inf}}> ()  l = ReduceMax <axes = [1], keepdims = 0> (s)
+        m = Max(least, l)  r = Reshape(m, two)  largest = Expand(r, two)  z = Sub(s, largest)  e = Exp(z)
+        t = ReduceSum <keepdims = 0> (e, one)  r2 = Reshape(t, two)  w = Expand(r2, two)  y = Div(e, w)""",
+    ),
+    "its logarithm": ("LogSoftmax", f"{SHIFTED}  l = Log(t)  y = Sub(z, l)"),
+}
+
+
 def _model(ending: str) -> onnx.ModelProto:
     model = onnx.parser.parse_model(TEXT.replace("ENDING", ending))
     for name, value in (("u", U), ("v", V)):
@@ -63,15 +80,30 @@ def test_training_follows_pytorch(ending: str) -> None:
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.parametrize("form", WRITTEN_OUT)
+def test_a_softmax_that_is_written_out(form: str) -> None:
+    operator, ending = WRITTEN_OUT[form]
+    made = ll.replace_head(_model(ending), 5, seed=3)
+    like = ll.replace_head(_model(f"y0 = Gemm(h, v, c)  y = {operator} <axis = 1> (y0)"), 5, seed=3)
+    got, expected = (ort.InferenceSession(each.SerializeToString()).run(None, {"x": X})[0] for each in (made, like))
+    np.testing.assert_array_equal(got, expected)
+    assert got.shape == (6, 5)
+
+
 @pytest.mark.parametrize(
     ("ending", "message"),
     [
-        ("k = MatMul(h, v)  y = Relu(k)", "that a product with a matrix makes"),
-        ("k = MatMul(h, v)  m = ReduceMax<axes = [1]>(k)  y = Sub(k, m)", "that a product with a matrix makes"),
-        ("k = MatMul(h, v)  m = ReduceMax<axes = [1]>(h)  y = Add(k, m)", "that a product with a matrix makes"),
+        (
+            f"{SCORES}  e = Exp(s)  zero = Constant <value = int64[1] {{0}}> ()  t = ReduceSum(e, zero)  y = Div(e, t)",
+            PRODUCT,
+        ),
+        (f"{SCORES}  e = Exp(s)  k = Tanh(s)  t = ReduceSum(k, one)  y = Div(e, t)", PRODUCT),
+        ("k = MatMul(h, v)  y = Relu(k)", PRODUCT),
+        ("k = MatMul(h, v)  m = ReduceMax<axes = [1]>(k)  y = Sub(k, m)", PRODUCT),
+        ("k = MatMul(h, v)  m = ReduceMax<axes = [1]>(h)  y = Add(k, m)", PRODUCT),
         (
             "t = Transpose<perm = [1, 0]>(h)  g = MatMul(h, v)  k = MatMul(t, g)  y = MatMul(h, k)",
-            "that a product with a matrix makes",
+            PRODUCT,
         ),
         ("y = MatMul(h, v)  z = Relu(y)", None),
     ],
