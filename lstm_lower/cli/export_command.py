@@ -13,7 +13,16 @@ import typer
 from rich.markup import escape
 
 from lstm_lower.cli import console
-from lstm_lower.cli.options import JsonOption, ModelArgument, OpsetOption, PluginOption, ScheduleOption, TargetOption
+from lstm_lower.cli.options import (
+    JsonOption,
+    ModelArgument,
+    OpsetOption,
+    PluginOption,
+    ScheduleOption,
+    StateSizeOption,
+    TargetOption,
+    parse_dims,
+)
 from lstm_lower.cli.sources import (
     CheckpointOption,
     ImportOptions,
@@ -30,6 +39,8 @@ from lstm_lower.cli.train_options import LossOption, OptimizerOption, TrainableO
 from lstm_lower.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from lstm_lower.runtime.training.trainer import Trainer
 
 
@@ -54,6 +65,7 @@ def export(
     initial: Annotated[
         Path | None, typer.Option("--initial", help="A .npz file with values of the state.", show_default=False)
     ] = None,
+    dim: StateSizeOption = None,
     loss: LossOption = None,
     trainable: TrainableOption = None,
     optimizer: OptimizerOption = None,
@@ -128,8 +140,11 @@ def export(
         given = ImportOptions(inputs, outputs, signature, weights, checkpoint, shapes, state, opset)
         step: Any = training_step(open_model(model, given), loss, optimizer, trainable)
         options: dict[str, Any] = {"optimizer": optimizer, "learning_rate": learning_rate, "clip_norm": clip_norm}
-        if trained is not None or initial is not None or accumulate > 1 or any(x is not None for x in options.values()):
-            step = _trainer(step, trained, initial, {**options, "accumulate": accumulate})
+        options["accumulate"] = accumulate
+        if trained is not None or initial is not None or dim:
+            step = _trainer(step, trained, initial, {**options, "sizes": parse_dims(dim)})
+        elif accumulate > 1 or any(options[name] is not None for name in ("optimizer", "learning_rate", "clip_norm")):
+            step = _edited(step, **options)
         wanted: Any = names_of(files)
         forms: dict[str, Any] = {"opset": opset, "schedule": schedule, "target": target}
         forms["class_names"] = None if class_names is None else names_of(class_names)
@@ -138,6 +153,21 @@ def export(
             pages.write_page(folder, beside)
         listed = [(bundle / NAME).relative_to(folder).as_posix()] if operators else []
         _print(folder, bundle, [*listed, *beside], time.perf_counter() - start, as_json=as_json)
+
+
+def _edited(
+    step: Any, optimizer: str | None, learning_rate: float | None, clip_norm: float | None, accumulate: int
+) -> ir.Model:
+    """The step with options, its state as it is."""
+    from lstm_lower.passes.driver import run_passes
+    from lstm_lower.passes.tidy import SortPass
+    from lstm_lower.passes.training.options import TrainingOptionsPass
+    from lstm_lower.records import state
+
+    edited = run_passes(step, [SortPass(), TrainingOptionsPass(optimizer, clip_norm, accumulate=accumulate)])
+    if learning_rate is not None:
+        state.set_learning_rate(edited, learning_rate)
+    return edited
 
 
 def _trainer(step: Any, trained: Path | None, initial: Path | None, options: dict[str, Any]) -> Trainer:

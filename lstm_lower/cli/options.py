@@ -47,6 +47,15 @@ SizeOption = Annotated[
         "--dim", metavar="NAME=SIZE", help="Fix an open size, by its name or place (x.2).", show_default=False
     ),
 ]
+StateSizeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dim",
+        metavar="NAME=SIZE",
+        help="Open size of the state, such as classes=5 for a head whose class count is open.",
+        show_default=False,
+    ),
+]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of random feeds.")]
 ProviderOption = Annotated[
     list[str] | None,

@@ -11,7 +11,15 @@ import typer
 
 from lstm_lower.cli import console
 from lstm_lower.cli.keras_files import KerasFile, is_keras
-from lstm_lower.cli.options import JsonOption, ModelArgument, PluginOption, PrecisionOption, ProviderOption
+from lstm_lower.cli.options import (
+    JsonOption,
+    ModelArgument,
+    PluginOption,
+    PrecisionOption,
+    ProviderOption,
+    StateSizeOption,
+    parse_dims,
+)
 from lstm_lower.cli.sources import (
     CheckpointOption,
     ImportOptions,
@@ -92,6 +100,7 @@ def train(
     initial: Annotated[
         Path | None, typer.Option("--initial", help="A .npz file with initial values of the state.", show_default=False)
     ] = None,
+    dim: StateSizeOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the order of samples.")] = 0,
     shuffle: Annotated[bool, typer.Option(help="Change the order in every epoch.")] = True,
     window: WindowOption = 1,
@@ -171,6 +180,7 @@ def train(
             step,
             provider,
             initial_values=None if initial is None else feeds.read_arrays(initial)[0],
+            sizes=parse_dims(dim),
             optimizer=optimizer if keras_file is None else None,
             learning_rate=learning_rate,
             clip_norm=clip_norm,

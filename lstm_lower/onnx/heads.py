@@ -15,16 +15,16 @@ from lstm_lower.passes.training.new_head import NewHeadPass
 
 @typing.overload
 def replace_head(
-    model: str | os.PathLike[str] | onnx.ModelProto, classes: int, *, seed: int = 0
+    model: str | os.PathLike[str] | onnx.ModelProto, classes: int | None, *, seed: int = 0
 ) -> onnx.ModelProto: ...
 
 
 @typing.overload
-def replace_head(model: ir.Model, classes: int, *, seed: int = 0) -> ir.Model: ...
+def replace_head(model: ir.Model, classes: int | None, *, seed: int = 0) -> ir.Model: ...
 
 
 def replace_head(
-    model: str | os.PathLike[str] | onnx.ModelProto | ir.Model, classes: int, *, seed: int = 0
+    model: str | os.PathLike[str] | onnx.ModelProto | ir.Model, classes: int | None, *, seed: int = 0
 ) -> onnx.ModelProto | ir.Model:
     """Puts a new linear layer in place of a model's last one, for transfer learning.
 
@@ -34,7 +34,9 @@ def replace_head(
         model: a path, a protobuf or an onnx_ir model. It is not changed. A product with a matrix makes its first
             output, plus a bias or not; Softmax, LogSoftmax or Sigmoid may follow, and stay. One that is written out,
             exp(x) / sum(exp(x)), becomes the operator.
-        classes: the size of the first output's last axis.
+        classes: the size of the first output's last axis; `None` keeps it open until training starts, when it is given:
+            `Trainer(step, sizes={"classes": 5})`, `load(bundle, { sizes: { classes: 5 } })` in JavaScript. The weights
+            are inputs of the model until then.
         seed: of the new weights, `head.weight` `[features, classes]` and `head.bias`, drawn as PyTorch's Linear does.
 
     Returns:

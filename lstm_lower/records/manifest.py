@@ -130,6 +130,7 @@ def describe(
         "target": making.target,
         "files": files,
         "hashes": {name: _hash(folder / name) for entry in files.values() for name in (entry["model"], *entry["data"])},
+        "sizes": [value.name for value in models["init"].graph.inputs] if "init" in models else [],
         "loss": state.loss,
         **_recipe(step),
         "class_names": making.class_names,

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Collection, Mapping
 from typing import Any, Literal, get_args
 
@@ -255,6 +256,22 @@ def set_initial_value(model: ir.Model, name: str, array: Array) -> None:
         InvalidModelError: there is no such input, or the value has another dtype or shape.
     """
     set_default(model, _input({value.name: value for value in model.graph.inputs}, name), array)
+
+
+def set_learning_rate(model: ir.Model, rate: float) -> None:
+    """Gives the learning rate another first value.
+
+    Raises:
+        InvalidInputError: the model has no such input, or the value is no finite number.
+    """
+    name = of(model).learning_rate
+    if name is None:
+        raise InvalidInputError("learning_rate requires a model with a learning-rate input (learning_rate_input=...)")
+    if not math.isfinite(rate):
+        raise InvalidInputError(f"learning_rate requires a finite number, got {rate}")
+    value = next(value for value in model.graph.inputs if value.name == name)
+    dtype = value.dtype or ir.DataType.FLOAT
+    set_default(model, value, np.asarray(rate, dtype.numpy()))
 
 
 def _input(inputs: Mapping[str | None, ir.Value], name: str) -> ir.Value:

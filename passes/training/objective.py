@@ -22,7 +22,7 @@ from lstm_lower.passes.gradients.activity import Activity, learned, weights
 from lstm_lower.passes.gradients.fixed_constants import fixed_constants
 from lstm_lower.passes.model_pass import Pass
 from lstm_lower.passes.training.losses import BY_NAME, Loss, Target, resolve, shape_of
-from lstm_lower.records import adaptation, recipe
+from lstm_lower.records import adaptation, first_values, recipe
 from lstm_lower.records import state as training_state
 from lstm_lower.records.origin import Origin
 from lstm_lower.records.state import StatePair, TrainingState
@@ -58,8 +58,9 @@ class ObjectivePass(Pass):
             InvalidInputError: an argument does not fit the model.
             UnsupportedOpError: gradients flow through operators without a rule.
         """
-        inputs = [value for value in model.graph.inputs if value.name not in model.graph.initializers]
-        carried = training_state.read(model).pairs
+        unmade = _unmade(model)
+        inputs = [x for x in model.graph.inputs if x.name not in model.graph.initializers and x not in unmade]
+        carried = (*training_state.read(model).pairs, *(StatePair(str(x.name), None) for x in unmade))
         loss = self._add_loss(model)
         # What decomposes the node that makes it gives its name to another value.
         name = str(loss.name)
@@ -77,8 +78,8 @@ class ObjectivePass(Pass):
             weights = [str(weight.name) for weight in self._weights(model, loss, updated)]
             self._differentiate(model, name, weights)
             for weight in weights:
-                value = model.graph.initializers[weight]
-                if value not in model.graph.inputs:
+                value = model.graph.initializers.get(weight)
+                if value is not None and value not in model.graph.inputs:
                     model.graph.inputs.append(value)
             # What an import with its weights as inputs says of them holds on, under the names of its framework.
             variables = {pair.input: pair.variable or pair.input for pair in carried}
@@ -206,7 +207,8 @@ class ObjectivePass(Pass):
     def _weights(self, model: ir.Model, loss: ir.Value, updated: Collection[str]) -> list[ir.Value]:
         """What is trained: nothing that the model has a new value of already."""
         facts = self.context.space.facts
-        floating = [value for value in weights(model.graph, facts) if value.name not in updated]
+        unmade = _unmade(model)
+        floating = [value for value in [*weights(model.graph, facts), *unmade] if value.name not in updated]
         fixed = fixed_constants(model.graph, facts)
         if self.trainable is not None and not callable(self.trainable):
             return _chosen(floating, self.trainable, fixed)
@@ -226,13 +228,19 @@ class ObjectivePass(Pass):
                 )
             return found
         # Exporters write the constants of a formula as single numbers: a step must not change them.
-        learnable = [value for value in learned(model.graph, facts) if value.name not in updated]
+        learnable = [value for value in [*learned(model.graph, facts), *unmade] if value.name not in updated]
         found = [value for value in learnable if value in reached and facts.rank(value)]
         if not found:
             got = _none(model, floating, fixed)
             got = f"a model that has new values of {some(sorted(updated))} already" if updated else got
             raise InvalidInputError(f"training requires weights that the loss varies with, got {got}")
         return found
+
+
+def _unmade(model: ir.Model) -> list[ir.Value]:
+    """Weights without a value yet, which a model says of some of its inputs."""
+    draws = first_values.parse(model.metadata_props)
+    return [value for value in model.graph.inputs if value.name in draws]
 
 
 def _none(model: ir.Model, floating: Sequence[ir.Value], fixed: Mapping[ir.Value, str]) -> str:

@@ -16,7 +16,7 @@ from lstm_lower.graph.standard.view import constant_of
 from lstm_lower.passes.formulas.special_functions import sum_of_squares
 from lstm_lower.passes.model_pass import Pass
 from lstm_lower.passes.training.optimizers import BY_NAME, Optimizer, working_dtype
-from lstm_lower.passes.training.step import TrainingStep, needed, zeros_of
+from lstm_lower.passes.training.step import TrainingStep, needed
 from lstm_lower.passes.training.torch_optimizers import BY_NAME as TORCH_BY_NAME
 from lstm_lower.passes.training.updates import Group, attach, groups_of
 from lstm_lower.records import recipe
@@ -160,9 +160,7 @@ def _average(step: TrainingStep, share: float) -> None:
             continue
         new = b.wrap(step.outputs[pair.output])
         wide = new.cast(working_dtype(new.dtype))
-        mean = step.add_input(
-            f"{pair.input.removesuffix(':0')}/{AVERAGE}", zeros_of(step.inputs[pair.input], wide.dtype)
-        )
+        mean = step.add_input_like(f"{pair.input.removesuffix(':0')}/{AVERAGE}", step.inputs[pair.input], wide.dtype)
         before = b.wrap(mean)
         following = wide + (before - wide) * kept.cast(wide.dtype)
         step.add_pair(mean, following, "slot", variable=f"{pair.variable or pair.input}/{AVERAGE}")
@@ -178,7 +176,7 @@ class _Accumulation:
         self._raw = dict(step.gradients)
         counter = step.add_input("accumulated_steps", np.asarray(0, np.int64))
         sums = [
-            step.add_input(f"{name.removesuffix(':0')}/accumulated", zeros_of(step.inputs[name], working_dtype(dtype)))
+            step.add_input_like(f"{name.removesuffix(':0')}/accumulated", step.inputs[name], working_dtype(dtype))
             for name, value in step.gradients.items()
             if (dtype := value.dtype) is not None
         ]

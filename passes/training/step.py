@@ -15,7 +15,9 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, Workspace
 from lstm_lower.graph.edit import operands
 from lstm_lower.graph.values import declared_shape, stated
+from lstm_lower.records import first_values
 from lstm_lower.records import state as training_state
+from lstm_lower.records.first_values import Draw
 from lstm_lower.records.state import Role, StatePair, TrainingState
 
 
@@ -116,6 +118,25 @@ class TrainingStep:
         training_state.set_default(self.model, value, initial)
         return value
 
+    def add_input_like(self, hint: str, like: ir.Value, dtype: ir.DataType, number: float = 0.0) -> ir.Value:
+        """Adds an input of a state's shape that begins with one number everywhere.
+
+        Where sizes of the shape are open, it has no default: its first value is made with that of the state.
+
+        Raises:
+            InvalidModelError: open sizes have no names.
+        """
+        shape = declared_shape(like)
+        if shape is None or None in shape:
+            raise InvalidModelError(f"state '{like.name}' requires a known shape, got {shape}")
+        sizes = [dim for dim in shape if isinstance(dim, int)]
+        if len(sizes) == len(shape):
+            return self.add_input(hint, np.full(sizes, number, dtype.numpy()))
+        value = ir.Value(name=self._space.names.fresh(hint), type=ir.TensorType(dtype), shape=stated(shape))
+        self.make_input(value)
+        first_values.add(self.model, {str(value.name): Draw(number, number)})
+        return value
+
     def make_input(self, value: ir.Value) -> None:
         """Makes a value of the graph, or a new one, an input."""
         assert value.name is not None
@@ -162,19 +183,6 @@ class TrainingStep:
     def save(self) -> None:
         """Writes the state into the model's metadata."""
         training_state.write(self.model, self.state)
-
-
-def zeros_of(value: ir.Value, dtype: ir.DataType) -> np.ndarray[Any, Any]:
-    """Zeros of a state input's shape.
-
-    Raises:
-        InvalidModelError: its shape is not known.
-    """
-    shape = declared_shape(value)
-    sizes = [] if shape is None else [dim for dim in shape if isinstance(dim, int)]
-    if shape is None or len(sizes) != len(shape):
-        raise InvalidModelError(f"state '{value.name}' requires a known shape, got {shape}")
-    return np.zeros(sizes, dtype.numpy())
 
 
 def needed(values: Iterable[ir.Value]) -> set[ir.Value]:

@@ -14,7 +14,7 @@ from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.copies import Copier
 from lstm_lower.passes.training.optimizers import BY_NAME, Optimizer, OptimizerSlot, resolve, working_dtype
 from lstm_lower.passes.training.schedules import ChainedScheduler, MovesMomentum, Schedule
-from lstm_lower.passes.training.step import TrainingStep, zeros_of
+from lstm_lower.passes.training.step import TrainingStep
 from lstm_lower.passes.training.torch_optimizers import HasMomentum
 from lstm_lower.records import recipe
 from lstm_lower.records.state import Array, StatePair
@@ -166,12 +166,7 @@ def attach(step: TrainingStep, groups: Sequence[Group]) -> dict[str, dict[str, s
             weight = b.wrap(step.inputs[pair.input])
             wide = working_dtype(weight.dtype)
             given = group.slots.get(pair.input, {})
-            slots = {
-                slot: step.add_input(
-                    f"{pair.input.removesuffix(':0')}/{slot.name}", _first_value(slot, given, weight.value, wide)
-                )
-                for slot in group.optimizer.slots
-            }
+            slots = {slot: _slot_input(step, pair.input, slot, given, wide) for slot in group.optimizer.slots}
             exprs = {slot.name: b.wrap(value) for slot, value in slots.items()}
             gradient = b.wrap(step.gradients[pair.input])
             new, new_slots = rule.update(weight.cast(wide), gradient.cast(wide), exprs, *scalars)
@@ -276,9 +271,11 @@ def _members(step: TrainingStep, groups: Sequence[Group]) -> list[list[StatePair
     return [[pairs[name] for name in (rest if group.weights is None else group.weights)] for group in groups]
 
 
-def _first_value(slot: OptimizerSlot, given: Mapping[str, Array], weight: ir.Value, dtype: ir.DataType) -> Array:
-    if slot.name in given:
-        return np.asarray(given[slot.name], dtype.numpy())
-    if slot.scalar:
-        return np.asarray(slot.initial, dtype.numpy())
-    return np.full_like(zeros_of(weight, dtype), slot.initial)
+def _slot_input(
+    step: TrainingStep, weight: str, slot: OptimizerSlot, given: Mapping[str, Array], dtype: ir.DataType
+) -> ir.Value:
+    """The input of what an optimizer keeps of a weight, with its first value."""
+    hint = f"{weight.removesuffix(':0')}/{slot.name}"
+    if slot.name in given or slot.scalar:
+        return step.add_input(hint, np.asarray(given.get(slot.name, slot.initial), dtype.numpy()))
+    return step.add_input_like(hint, step.inputs[weight], dtype, slot.initial)

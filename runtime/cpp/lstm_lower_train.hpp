@@ -708,8 +708,8 @@ class Trainer {
  public:
   double learning_rate = NAN;  // of the next step
 
-  // Opens a bundle; every file is compared with its hash.
-  explicit Trainer(const string& folder) : folder_(folder), about_(described(folder)) {
+  // Opens a bundle; every file is compared with its hash. `sizes` are the open ones of the state, such as {{"classes", 5}}.
+  explicit Trainer(const string& folder, const std::map<string, int64_t>& sizes = {}) : folder_(folder), about_(described(folder)) {
     require(about_.at("loss").is_string(), "a bundle of a step that names its loss is required, got one without");
 #ifndef _WIN32
     setenv("ORT_DISABLE_TELEMETRY", "1", 0);  // from 1.32 on, the library for Linux reports to its maker otherwise
@@ -720,7 +720,14 @@ class Trainer {
       if (!pair.at("output").is_null()) moving_.push_back(names_.size() - 1);
     }
     Ort::Session init = open("init");
-    state_ = run(init, {}, {}, names_);
+    const vector<string> open_sizes = about_.value("sizes", vector<string>{});
+    vector<Ort::Value> numbers;
+    for (const string& name : open_sizes) {
+      require(sizes.count(name) == 1 && sizes.at(name) > 0, "the state requires a number for its open size '" + name + "'; Trainer(bundle, {{\"" + name + "\", 5}}) gives one");
+      numbers.push_back(tensor(Array::of<int64_t>("int64", {}, {sizes.at(name)})));
+    }
+    require(sizes.size() == open_sizes.size(), "sizes requires names of the state's open sizes, " + quoted(open_sizes));
+    state_ = run(init, open_sizes, {numbers.begin(), numbers.end()}, names_);
     train_ = open("train");
     if (const Json& rate = about_.at("learning_rate"); !rate.is_null()) {
       require(rate.at("dtype") == "float32", "a learning rate in float32 is required");
@@ -782,6 +789,7 @@ class Trainer {
     for (const string& name : files_of("predict")) contents[name] = file(name);
     for (size_t place = 0; place < state_.size(); place++) {
       const Json &pair = about_.at("state")[place], &bytes = pair.at("predict");
+      if (is_open(place)) append_weight(contents.at(files_of("predict")[0]), names_[place], array(state_[place]));
       if (bytes.is_null()) continue;
       const auto held = state_[place].GetTensorTypeAndShapeInfo();
       const Dtype& kind = dtype_of(pair.at("dtype"));
@@ -1079,6 +1087,24 @@ class Trainer {
     return array.dtype == "float32" ? all(float()) : array.dtype != "float64" || all(double());
   }
 
+  // Whether a value of the state is an input of predict.onnx, since its sizes are open until training starts.
+  bool is_open(size_t place) const {
+    const Json& inputs = about_.at("predict").at("state");
+    return std::find(inputs.begin(), inputs.end(), names_[place]) != inputs.end();
+  }
+
+  // Gives an input of a model a value: what stands behind a message of protobuf is read as part of it.
+  static void append_weight(string& model, const string& name, const Array& value) {
+    string tensor;
+    for (const int64_t size : value.shape) tensor += varint(1 << 3) + varint(uint64_t(size));       // TensorProto.dims
+    tensor += varint(2 << 3) + varint(dtype_of(value.dtype).type) + field(8, name) + field(9, value.bytes);  // .data_type, .name, .raw_data
+    model += field(7, field(5, tensor));                                                            // ModelProto.graph, GraphProto.initializer
+  }
+
+  static string field(uint64_t number, const string& content) { return varint(number << 3 | 2) + varint(content.size()) + content; }
+
+  static string varint(uint64_t number) { return number < 128 ? string(1, char(number)) : char(number % 128 | 128) + varint(number / 128); }
+
   // A value for a place of the state, of the dtype and the shape of what is there.
   Ort::Value fitting(const string& name, const Array& value, size_t place) const {
     const auto held = state_[place].GetTensorTypeAndShapeInfo();
@@ -1093,7 +1119,7 @@ class Trainer {
     std::map<string, size_t> named, own;
     for (size_t place = 0; place < names_.size(); place++) {
       const Json& pair = about_.at("state")[place];
-      if (pair.at("output").is_null() || pair.at("predict").is_null()) continue;
+      if (pair.at("output").is_null() || (pair.at("predict").is_null() && !is_open(place))) continue;
       own[names_[place]] = place;
       named[pair.at("variable").is_null() ? names_[place] : pair.at("variable").get<string>()] = place;
     }

@@ -7,7 +7,7 @@ has for them. docs/bundle.md describes it; the packages for JavaScript and C++ w
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ import onnx_ir as ir
 
 from lstm_lower.dims import format_shape
 from lstm_lower.errors import InvalidInputError, InvalidModelError, some
+from lstm_lower.graph.values import declared_shape
+from lstm_lower.passes.targets.fixed_sizes import FixedSizesPass
 from lstm_lower.records import manifest
 from lstm_lower.records.model_files import load, to_proto
 from lstm_lower.runtime.training import checkpoint
@@ -85,20 +87,35 @@ def merge(bundle: str | os.PathLike[str], adapter: str | os.PathLike[str]) -> on
         raise InvalidInputError(f"{what}: an adapter requires {some([*wanted])}, got '{unknown[0]}'")
     manifest.check_files(folder, about, "predict")
     model = load(folder / about["files"]["predict"]["model"])
+    weights = {value.name: value for value in [*model.graph.initializers.values(), *model.graph.inputs]}
     for name, pair in wanted.items():
-        value = model.graph.initializers.get(pair["input"])
+        value = weights.get(pair["input"])
         if value is None:
             raise InvalidModelError(f"{folder}: predict.onnx requires the weight '{pair['input']}', got none")
-        fitting = _fitting(what, name, pair, arrays)
-        value.const_value = ir.Tensor(np.asarray(fitting, order="C"), dtype=value.dtype, name=value.name)
+        _put(what, model, value, _fitting(what, name, pair, arrays))
     return to_proto(model)
+
+
+def _put(what: str, model: ir.Model, value: ir.Value, array: Array) -> None:
+    """Gives a weight a value; one that has none before is an input, whose open sizes are known from then on."""
+    shape = declared_shape(value) or ()
+    dtype = None if value.dtype is None else value.dtype.numpy().name
+    _check_form(what, str(value.name), (dtype, shape), array)
+    if value.is_graph_input():
+        FixedSizesPass({dim: size for dim, size in zip(shape, array.shape, strict=True) if isinstance(dim, str)})(model)
+        model.graph.inputs.remove(value)
+    value.const_value = ir.Tensor(np.asarray(array, order="C"), dtype=value.dtype, name=value.name)
+    model.graph.register_initializer(value)
 
 
 def _changed(about: Mapping[str, Any], bundle: object) -> dict[str, Mapping[str, Any]]:
     """What training changes of the model, by the framework's name, as described."""
     if "predict" not in about["files"]:
         raise InvalidModelError(f"{bundle}: a bundle with predict.onnx is required; export it with all its files")
-    pairs = [pair for pair in about["state"] if pair["output"] is not None and pair["predict"] is not None]
+    within = about["predict"]["state"]
+    pairs = [
+        x for x in about["state"] if x["output"] is not None and (x["predict"] is not None or x["input"] in within)
+    ]
     named = {pair["variable"] or pair["input"]: pair for pair in pairs}
     # Where the framework has one name for several, they keep those of the step.
     return named if len(named) == len(pairs) else {pair["input"]: pair for pair in pairs}
@@ -107,14 +124,18 @@ def _changed(about: Mapping[str, Any], bundle: object) -> dict[str, Mapping[str,
 def _fitting(what: str, name: str, pair: Mapping[str, Any], arrays: Mapping[str, Array]) -> Array:
     if name not in arrays:
         raise InvalidInputError(f"{what}: a value of '{name}' is required, got none; it is of another model")
-    array, shape = arrays[name], pair["shape"]
+    _check_form(what, name, (pair["dtype"], pair["shape"]), arrays[name])
+    return arrays[name]
+
+
+def _check_form(what: str, name: str, form: tuple[str | None, Sequence[int | str | None]], array: Array) -> None:
+    dtype, shape = form
     sizes = len(shape) == array.ndim and all(x == y for x, y in zip(shape, array.shape, strict=True) if type(x) is int)
-    if array.dtype.name != pair["dtype"] or not sizes:
+    if array.dtype.name != dtype or not sizes:
         raise InvalidInputError(
-            f"{what}: '{name}' requires {pair['dtype']}{format_shape(shape)}, got "
+            f"{what}: '{name}' requires {dtype}{format_shape(tuple(shape))}, got "
             f"{array.dtype.name}{format_shape(array.shape)}"
         )
-    return array
 
 
 def _read(path: str | os.PathLike[str], digest: str) -> dict[str, Array]:

@@ -20,8 +20,6 @@ import onnxruntime as ort
 
 from lstm_lower import __version__, arguments
 from lstm_lower.errors import InvalidInputError, InvalidModelError, UnsupportedOpError, repeated, some
-from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Builder, Workspace
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.values import declared_shape, stated
 from lstm_lower.passes.driver import run_passes
@@ -30,10 +28,12 @@ from lstm_lower.passes.malformed import malformed_models_explained
 from lstm_lower.passes.tidy import SortPass
 from lstm_lower.passes.training.equal_sizes import EqualSizesPass
 from lstm_lower.passes.training.evaluation import check_unmoving, evaluation_of, of_all_batches, prediction_of
-from lstm_lower.records import attachments, manifest
+from lstm_lower.passes.training.initialization import first_name, initialization
+from lstm_lower.records import attachments, first_values, manifest
 from lstm_lower.records import evaluation as recorded
 from lstm_lower.records import state as training_state
 from lstm_lower.records.files import atomic_files, check_place
+from lstm_lower.records.first_values import Draw
 from lstm_lower.records.model_files import constants_as_weights, save, share, write
 from lstm_lower.records.state import TrainingState
 from lstm_lower.runtime.loadable import check_loadable
@@ -81,9 +81,9 @@ def export_training(
             the values that it has; or a trainer, whose state starts where it is now.
         folder: the folder to write to; it is created if there is none. Files of an earlier bundle in it are replaced,
             others stay.
-        files: which models to write: `init` (no inputs, the first state), `train` (state and data in, state and loss
-            out), `eval` (loss, metrics and predictions; nothing changes), `predict` (predictions, weights inside).
-            `training.json` is always written.
+        files: which models to write: `init` (the first state; inputs are sizes of it that are open), `train` (state and
+            data in, state and loss out), `eval` (loss, metrics and predictions; nothing changes), `predict`
+            (predictions, weights inside, but for those whose sizes are open). `training.json` is always written.
         opset: as for `lower`.
         schedule: as for `lower`.
         target: as for `lower`; `webgpu-web` for WebGPU in a browser.
@@ -181,12 +181,14 @@ class _Parts:
         step: the step; its state, and every other input, has no default.
         state: what is what.
         values: state input -> its value, as far as there are values.
+        draws: state input -> how its first value is drawn, where it has no value yet.
         rate: the learning rate, or `None` for a step without such an input.
     """
 
     step: ir.Model
     state: TrainingState
     values: Mapping[str, Array]
+    draws: Mapping[str, Draw]
     rate: float | None
 
     @classmethod
@@ -196,7 +198,7 @@ class _Parts:
             rate = None if source.state.learning_rate is None else source.learning_rate
             step = copy_model(source.model)
             training_state.write(step, source.state)
-            return cls(step, source.state, source.state_dict(), rate)
+            return cls(step, source.state, source.state_dict(), {}, rate)
         step = run_passes(source, [SortPass()])
         with malformed_models_explained(step):
             state = training_state.of(step)
@@ -207,10 +209,12 @@ class _Parts:
         values = {name: tensor.numpy() for name, tensor in training_state.detach_initial_values(step).items()}
         rate = values.pop(state.learning_rate or "", None)
         pairs = {pair.input for pair in state.pairs}
+        draws = first_values.parse(step.metadata_props)
         return cls(
             step,
             state,
             {name: x for name, x in values.items() if name in pairs},
+            {name: draw for name, draw in draws.items() if name in pairs - values.keys()},
             None if rate is None else shortest(rate),
         )
 
@@ -232,24 +236,13 @@ class _Parts:
         That stays in `init` and `predict`, of which each has its own values from then on.
         """
         kept = {pair.input: pair.input if pair.output is None else None for pair in self.state.pairs}
-        return kept | {_first(name): state for name, state in kept.items()}
+        return kept | {first_name(name): state for name, state in kept.items()}
 
     def initial(self) -> ir.Model:
-        """A model without inputs whose outputs are the state."""
-        self._check_values([pair.input for pair in self.state.pairs], "init")
-        graph = ir.Graph([], [], nodes=[], name="init", opset_imports={"": self.step.graph.opset_imports.get("", 18)})
-        model = ir.Model(graph, ir_version=self.step.ir_version, producer_name="lstm-lower")
-        b = Builder(Workspace.of(model), graph, scope="init")
-        for pair in self.state.pairs:
-            tensor = self._tensor(pair.input, _first(pair.input))
-            value = ir.Value(name=tensor.name, type=ir.TensorType(tensor.dtype), shape=stated(tensor.shape.numpy()))
-            value.const_value = tensor
-            graph.register_initializer(value)
-            # An initializer that is an output as well is read by few.
-            output = b.op(std.Identity, b.wrap(value)).value
-            output.name, output.type, output.shape = pair.input, value.type, value.shape
-            graph.outputs.append(output)
-        return model
+        """A model whose outputs are the state; inputs are the open sizes of what has no value yet."""
+        names = [pair.input for pair in self.state.pairs]
+        self._check_values(names, "init")
+        return initialization(self.step, {x: self.draws.get(x) or self._tensor(x, first_name(x)) for x in names})
 
     def data(self) -> dict[str, Sequence[int | str | None]]:
         """Shapes of the inputs that are neither state nor learning rate, those of unknown rank left out."""
@@ -275,14 +268,15 @@ class _Parts:
         return evaluated
 
     def fill(self, prediction: ir.Model) -> None:
-        """Puts the values of the state into a model in place of inputs."""
-        names = {pair.input for pair in self.state.pairs}
+        """Puts the values of the state into a model in place of inputs, but for what has none yet."""
+        names = {pair.input for pair in self.state.pairs} - self.draws.keys()
         read = [value for value in prediction.graph.inputs if value.name in names]
         self._check_values([str(value.name) for value in read], "predict")
         for value in read:
             assert value.name is not None
             prediction.graph.inputs.remove(value)
             value.const_value = self._tensor(value.name, value.name)
+            value.shape = stated(value.const_value.shape.numpy())
             prediction.graph.register_initializer(value)
 
     def compare_sizes(self, model: ir.Model) -> None:
@@ -296,17 +290,12 @@ class _Parts:
         )
 
     def _check_values(self, names: Sequence[str], file: File) -> None:
-        missing = [name for name in names if name not in self.values]
+        missing = [name for name in names if name not in self.values and name not in self.draws]
         if missing:
             raise InvalidInputError(
                 f"{file} requires a value of every state, got none of {some(missing)}; ll.Trainer(step, "
                 f"initial_values=...) has them and can be exported; files without '{file}' exports the rest"
             )
-
-
-def _first(name: str) -> str:
-    """The name of a state's first value in `init`."""
-    return f"{name}/first"
 
 
 def export_prediction(

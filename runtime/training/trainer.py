@@ -50,6 +50,7 @@ from lstm_lower.runtime.training.device_state import Bindings, DeviceState
 from lstm_lower.runtime.training.diagnosis import NonFinite, first_nonfinite, spoilt, updates
 from lstm_lower.runtime.training.evaluator import Evaluator
 from lstm_lower.runtime.training.learner import OnNan, StepResult
+from lstm_lower.runtime.training.open_sizes import drawn_values
 from lstm_lower.runtime.training.torch_optimizer import OptimizerState
 from lstm_lower.runtime.training.trainable import Trainable
 from lstm_lower.runtime.values import as_array, dtype_of, number_dtype, shortest, signature
@@ -88,6 +89,7 @@ class Trainer(Trainable):
         *,
         state: TrainingState | None = None,
         initial_values: Mapping[str, Array] | None = None,
+        sizes: Mapping[str, int] | None = None,
         optimizer: Optimizer | Sequence[Group] | str | None = None,
         learning_rate: float | None = None,
         learning_rate_input: str | None = None,
@@ -106,6 +108,8 @@ class Trainer(Trainable):
             session_options: as for `Session`.
             state: what is state; `None` for what the model records, or else for what its names say (`state.of`).
             initial_values: state input -> value, in place of or in addition to the model's own initial values.
+            sizes: open size of the state -> number, such as `{"classes": 5}` for a model of
+                `replace_head(model, classes=None)`.
             optimizer: updates for a model that ends at its gradients: an object of `passes.training.optimizers` or
                 `torch_optimizers`, groups of weights with one each, or `sgd`, `momentum`, `adam`, `adamw`, `rmsprop`:
                 PyTorch's in a step of a PyTorch module, Keras' in others.
@@ -143,12 +147,23 @@ class Trainer(Trainable):
         read_all(edited)
         self.model = edited
         self._certificate = certificate.parse(edited.metadata_props)
+        state_inputs = [pair.input for pair in self.state.pairs]
+        given = dict(arguments.mapping("initial_values", initial_values or {}))
+        unknown = [name for name in given if name not in state_inputs]
+        if unknown:
+            raise InvalidInputError(f"initial value '{unknown[0]}' must be one of the state {state_inputs}")
+        missing = [name for name in state_inputs if name not in given and name not in defaults]
+        given |= drawn_values(edited, missing, sizes or {}, given)
+        missing = [name for name in missing if name not in given]
+        if missing:
+            way = "initial_values (--initial FILE.npz) gives them"
+            raise InvalidInputError(f"state '{missing[0]}' requires an initial value, got none of {missing}; {way}")
         self.choice: Choice | None = None
         opened = edited
-        if (sizes := provider_names.fastest_sizes(providers)) is not None:
+        if (measured := provider_names.fastest_sizes(providers)) is not None:
             threads = None if session_options is None else session_options.intra_op_num_threads
-            values = {name: tensor.numpy() for name, tensor in defaults.items()} | dict(initial_values or {})
-            self.choice = choose(edited, sizes, values=values, precision=precision, threads=threads)
+            values = {name: tensor.numpy() for name, tensor in defaults.items()} | given
+            self.choice = choose(edited, measured, values=values, precision=precision, threads=threads)
             opened, providers = self.choice.prepared(edited) or edited, self.choice.provider
         self.providers = provider_names.resolve(providers, precision, session_options)
         self.session = Session(opened, self.providers or None, session_options)
@@ -157,7 +172,6 @@ class Trainer(Trainable):
         self._evaluator: Evaluator | None = None
 
         self._inputs = {value.name: value for value in self.session.ort.get_inputs()}
-        state_inputs = [pair.input for pair in self.state.pairs]
         state_outputs = {pair.output: pair.input for pair in self.state.pairs if pair.output is not None}
         self._read_as = {output: name for output, name in state_outputs.items() if output != self.state.loss}
         self.inputs = [name for name in self._inputs if name not in (*state_inputs, self.state.learning_rate)]
@@ -166,14 +180,6 @@ class Trainer(Trainable):
         self.outputs = list(self.session.outputs)
         self.steps = 0
 
-        given = arguments.mapping("initial_values", initial_values or {})
-        unknown = [name for name in given if name not in state_inputs]
-        if unknown:
-            raise InvalidInputError(f"initial value '{unknown[0]}' must be one of the state {state_inputs}")
-        missing = [name for name in state_inputs if name not in given and name not in defaults]
-        if missing:
-            way = "initial_values (--initial FILE.npz) gives them"
-            raise InvalidInputError(f"state '{missing[0]}' requires an initial value, got none of {missing}; {way}")
         values = {name: self._initial_value(name, given.get(name), defaults.get(name)) for name in state_inputs}
         devices = input_devices(self.session.ort)
         # Stands for the state in checks of shapes, and takes no memory.

@@ -1,5 +1,5 @@
 // The page: a bundle and data come in, a loss goes down, a model goes out. `?bundle=FOLDER` takes another bundle than
-// the one beside the page, `?provider=webgpu` trains on the GPU.
+// the one beside the page, `?provider=webgpu` trains on the GPU, `?size=classes=5` gives an open size of the state.
 import {
   argmax,
   type ArrayLike,
@@ -69,7 +69,12 @@ async function begin(source: string | Files): Promise<void> {
     );
   await trainer?.close();
   [trainer, losses] = [undefined, []];
-  trainer = await load(source, { onnxruntime: new URL(`ort.${provider}.min.mjs`, runtime), providers: [provider] });
+  const sizes = asked.getAll("size").map((text) => [text.split("=")[0]!, Number(text.split("=")[1])] as const);
+  trainer = await load(source, {
+    onnxruntime: new URL(`ort.${provider}.min.mjs`, runtime),
+    providers: [provider],
+    sizes: Object.fromEntries(sizes),
+  });
   const { state, data, learning_rate: scaled } = trainer.about;
   const inputs = data.map(
     ({ name, dtype, shape }) => `${name} ${dtype}[${shape.map((each) => each ?? "?").join(", ")}]`,

@@ -91,6 +91,8 @@ export interface Description {
   readonly target?: string | null;
   readonly hashes?: Readonly<Record<string, { readonly bytes: number; readonly sha256: string }>>;
   readonly files: Readonly<Partial<Record<ModelFile, { readonly model: string; readonly data: readonly string[] }>>>;
+  /** Inputs of init.onnx: open sizes of the state. */
+  readonly sizes?: readonly string[];
   readonly loss: string | null;
   readonly loss_function?: ChoiceDescription | null;
   readonly optimizer?: readonly OptimizerDescription[] | null;
@@ -179,6 +181,7 @@ function misfit(about: object): string | undefined {
       !fileNames(about as Description).every((name) => isHash((held.hashes as Record<string, unknown>)[name])))
   )
     return "a hash of each file";
+  if (held.sizes !== undefined && !all(held.sizes, isText)) return "names of open sizes";
   if (!isTextOrNull(held.loss)) return "the name of a loss";
   if (held.learning_rate !== null && !isInput(held.learning_rate))
     return "a learning rate with a name, a dtype and a shape";

@@ -24,6 +24,7 @@ import {
   type TotalDescription,
 } from "./description.js";
 import { closed, InvalidInputError, InvalidModelError } from "./errors.js";
+import { withWeight } from "./weights.js";
 
 /** onnxruntime-node or onnxruntime-web. */
 export type Ort = Pick<typeof Onnxruntime, "InferenceSession" | "Tensor" | "env">;
@@ -33,6 +34,8 @@ export interface EngineOptions {
   readonly providers?: readonly string[];
   /** Threads that compute. */
   readonly threads?: number;
+  /** Open sizes of the state, all that init.onnx takes. */
+  readonly sizes?: Readonly<Record<string, number>>;
 }
 
 /** What a training step came to. */
@@ -106,7 +109,11 @@ export class LocalEngine implements Engine {
     const engine = new LocalEngine(ort, about, contents, options);
     const init = await engine.#session("init");
     await engine.#session("train");
-    const first = await init.run({}, QUIET);
+    const sizes = Object.entries(options.sizes ?? {}).map(([name, size]) => [
+      name,
+      new ort.Tensor("int64", BigInt64Array.of(BigInt(size)), []),
+    ]);
+    const first = await init.run(Object.fromEntries(sizes) as Record<string, Onnxruntime.Tensor>, QUIET);
     for (const { input } of about.state) {
       const value = first[input];
       if (value === undefined)
@@ -273,7 +280,9 @@ export class LocalEngine implements Engine {
   #trained(): Contents {
     const { model, data } = this.#about.files.predict!;
     const contents = Object.fromEntries([model, ...data].map((name) => [name, new Uint8Array(this.#contents[name]!)]));
+    const open = new Set(this.#about.predict!.state);
     for (const { input, predict } of this.#about.state) {
+      if (open.has(input)) contents[model] = withWeight(contents[model]!, input, arrayFrom(this.#state[input]!));
       if (predict === null) continue;
       const { file, offset, length } = predict;
       const bytes = bytesOf(arrayFrom(this.#state[input]!));

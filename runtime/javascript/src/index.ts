@@ -3,7 +3,7 @@
 //     await trainer.fit({ x, target }, { epochs: 5 });
 import { readBundle, type Source } from "./bundle.js";
 import { LocalEngine, type Ort } from "./engine.js";
-import { got, InvalidInputError, whole } from "./errors.js";
+import { got, InvalidInputError, quoted, whole } from "./errors.js";
 import { isNode } from "./places.js";
 import { RemoteEngine } from "./remote.js";
 import { fromAddress, fromNode, fromWeb } from "./runtimes.js";
@@ -45,6 +45,8 @@ export interface LoadOptions {
   readonly providers?: readonly string[];
   /** Threads that compute: in a browser 1, since two are slower for models of a few hundred units. */
   readonly threads?: number;
+  /** Open sizes of the state, such as `{ classes: 5 }` for a head whose class count is open. */
+  readonly sizes?: Readonly<Record<string, number>>;
   readonly learningRate?: number;
   readonly onNaN?: OnNaN;
 }
@@ -66,7 +68,11 @@ export async function load(source: Source, options: LoadOptions = {}): Promise<T
       throw new InvalidInputError(
         `a bundle that trains requires ${file}.onnx, got one of [${Object.keys(about.files).join(", ")}]`,
       );
-  const held = { ...(providers === undefined ? {} : { providers }), ...(threads === undefined ? {} : { threads }) };
+  const held = {
+    ...(providers === undefined ? {} : { providers }),
+    ...(threads === undefined ? {} : { threads }),
+    sizes: checkedSizes(about.sizes ?? [], options.sizes ?? {}),
+  };
   const worker = isInWorker(options) ? workerOf(options) : undefined;
   const engine =
     worker === undefined
@@ -86,6 +92,21 @@ export async function load(source: Source, options: LoadOptions = {}): Promise<T
     await engine.close();
     throw error;
   }
+}
+
+function checkedSizes(open: readonly string[], given: Readonly<Record<string, number>>): Record<string, number> {
+  const unknown = Object.keys(given).find((name) => !open.includes(name));
+  if (unknown !== undefined)
+    throw new InvalidInputError(
+      `sizes requires names of the state's open sizes, ${open.length > 0 ? quoted(open) : "none"}, got ${got(unknown)}`,
+    );
+  const missing = open.find((name) => !Object.hasOwn(given, name));
+  if (missing !== undefined)
+    throw new InvalidInputError(
+      `the state requires a number for its open size '${missing}', got none; load(bundle, { sizes: { ${missing}: 5 } }) gives one`,
+    );
+  for (const name of open) whole(`sizes['${name}']`, given[name]!);
+  return { ...given };
 }
 
 const isInWorker = ({ worker, onnxruntime }: LoadOptions): boolean =>

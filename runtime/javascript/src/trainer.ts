@@ -492,8 +492,10 @@ export class Trainer {
 
   /** Names of the framework -> inputs, of what training changes of the model; those of the step where they are not unique. */
   #changedNames(): Record<string, string> {
-    this.#part("predict", "an adapter");
-    const changed = this.about.state.filter(({ output, predict }) => output !== null && predict !== null);
+    const { state } = this.#part("predict", "an adapter");
+    const changed = this.about.state.filter(
+      ({ input, output, predict }) => output !== null && (predict !== null || state.includes(input)),
+    );
     const named = Object.fromEntries(changed.map(({ variable, input }) => [variable ?? input, input]));
     return Object.keys(named).length === changed.length
       ? named
