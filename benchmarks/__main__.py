@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from benchmarks import dynamic_rnn, torch_step
+from benchmarks.curves import curves
 from benchmarks.device import device
 from benchmarks.distributed import distributed, scaling
 from benchmarks.foreign_loops import foreign
@@ -31,6 +32,7 @@ app = typer.Typer(
 app.command()(race)
 app.command()(lowering)
 app.command("import")(importing)
+app.command()(curves)
 app.command()(device)
 app.command()(distributed)
 app.command()(scaling)

@@ -74,7 +74,8 @@ def model_of(
         names = [f"m{first}x{second}" for first, second in (left, right)]
         for name, size in zip(names, (left, right), strict=True):
             values.setdefault(name, random.standard_normal(size, np.float32))
-        options = {key: 1 for key, turned in (("transA", form.left_turned), ("transB", form.right_turned)) if turned}
+        turned = {"transA": form.left_turned, "transB": form.right_turned}
+        options: dict[str, Any] = {name: 1 for name, value in turned.items() if value}
         for _ in range(product.times):
             nodes.append(helper.make_node("Gemm" if options else "MatMul", names, [f"p{len(nodes)}"], **options))
     element = onnx.TensorProto.FLOAT

@@ -39,6 +39,7 @@ COMMANDS = {
     "cudnn_alone": "race --op CudnnRNNBackprop --variant lstm --variant gru --shape 100,1,256,256 --threads 2",
     "dynamic_rnn": "dynamic-rnn --threads 2",
     "torch": "torch --threads 2",
+    "curves": "curves",
     "gradient": "gradient",
     "importing": "import",
     "lowering": "lowering",
@@ -52,13 +53,14 @@ PACKAGES = {
     "lowering": ("onnx", "onnx-ir"),
     "gradient": ("onnx", "onnx-ir"),
     "importing": ("onnx", "onnx-ir", "tensorflow", "tf2onnx"),
-    "torch": ("onnxruntime", "torch", "onnx-ad", "onnxsim"),
+    "torch": ("onnxruntime", "onnxruntime-ep-openvino", "torch", "onnx-ad", "onnxsim"),
+    "curves": ("onnxruntime", "onnxruntime-ep-openvino", "torch"),
     "trainer": ("onnxruntime",),
     "device": ("onnxruntime-gpu", "torch"),
     "providers": ("onnxruntime", "onnxruntime-ep-openvino", "openvino", "onnxruntime-ggml", "onnxruntime-ep-webgpu"),
     "web": ("torch",),
 }
-CONTESTANTS = ("onnxruntime", "tensorflow", "torch")
+CONTESTANTS = ("onnxruntime", "onnxruntime-ep-openvino", "tensorflow", "torch")
 QUICK_SHAPE = "4,2,3,4"
 # What makes other commands quicker.
 QUICKER = {
@@ -67,6 +69,7 @@ QUICKER = {
     "gradient": ("--nodes", "40", "--runs", "1"),
     "import": ("--nodes", "200", "--runs", "1", "--no-tf2onnx"),
     "torch": ("--shape", QUICK_SHAPE, "--against", "floor"),
+    "curves": ("--shape", QUICK_SHAPE, "--steps", "2"),
     "device": ("--shape", QUICK_SHAPE, "--provider", "cpu", "--torch-device", "cpu"),
     "providers": ("--shape", QUICK_SHAPE, "--rounds", "1", "--provider", "cpu"),
     "web": ("--model", "lstm_32", "--rounds", "1", "--seconds", "0"),

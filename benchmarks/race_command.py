@@ -47,8 +47,8 @@ def race(
         list[str] | None,
         typer.Option(
             "--against",
-            help="openvino (ours unrolled, on its plug-in), textbook, floor, tensorflow, pytorch or floor-pytorch (the "
-            "bare products in PyTorch); of "
+            help="openvino, openvino-bfloat16 (ours unrolled, on its plug-in), textbook, floor, tensorflow, pytorch, "
+            "autocast (PyTorch's in bfloat16) or floor-pytorch (the bare products in PyTorch); of "
             "CudnnRNNBackprop also sequential, which leaves its operand output unread. All of them without it.",
         ),
     ] = None,

@@ -162,6 +162,25 @@ def steps(data: Mapping[str, Any]) -> str:
     return table(["step", "minimum ms", "median ms", "minimum / ours"], rows)
 
 
+# Steps at which the losses of a training are told.
+_TOLD = (1, 10, 30, 100, 300)
+
+
+def curves(data: Mapping[str, Any]) -> str:
+    """Losses of each contestant after some steps: means of the last ten, or of all up to there."""
+    last = max(len(row["losses"]) for row in data["results"])
+    told = [step for step in _TOLD if step <= last]
+    rows = []
+    reasons: dict[str, int] = {}
+    for row in data["results"]:
+        name = f"{plot.VARIANTS[row['variant']]}, {label({**row, 'schedule': ''})}"
+        if row["absence"] is not None:
+            name += f" ({reasons.setdefault(row['absence'], len(reasons) + 1)})"
+        losses = [row["losses"][max(0, step - 10) : step] for step in told]
+        rows.append([name, *(f"{sum(some) / len(some):.3f}" if some else "–" for some in losses)])
+    return table(["training", *(f"loss at {step}" for step in told)], rows) + _footnotes(reasons)
+
+
 def gradient(data: Mapping[str, Any]) -> str:
     """How long differentiation itself takes."""
     rows = [
@@ -196,7 +215,12 @@ def providers(data: Mapping[str, Any]) -> str:
             cells[row["model"]] = f"{number(row['milliseconds'])} ms, {row['error']:.1e}{wrong}"
     lines = [[*first, *(cells.get(model, "") for model in models)] for first, cells in rows.items()]
     shown = table(["provider", "schedule", *models], lines).replace("--:", "---")
-    return shown + "".join(f"\n({place}) {why}\n" for why, place in reasons.items())
+    return shown + _footnotes(reasons)
+
+
+def _footnotes(reasons: Mapping[str, int]) -> str:
+    """Why what is marked so in a table is missing."""
+    return "".join(f"\n({place}) {why}\n" for why, place in reasons.items())
 
 
 def device(data: Mapping[str, Any]) -> str:
@@ -243,6 +267,7 @@ KINDS = {
     "lowering": lowering,
     "trainer": trainer,
     "torch": steps,
+    "curves": curves,
     "gradient": gradient,
     "importing": importing,
     "providers": providers,

@@ -308,7 +308,7 @@ def fastest_sizes(providers: Sequence[Provider] | Provider | None) -> dict[str, 
     if FASTEST not in names:
         return None
     match listed:
-        case ["fastest"] | [("fastest", None)]:
+        case ["fastest"]:
             return {}
         case [("fastest", dict(sizes))]:
             return dict(sizes)

@@ -17,7 +17,7 @@ import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import onnx
@@ -42,7 +42,6 @@ from lstm_lower.records.model_files import read_all
 from lstm_lower.records.state import TrainingState
 from lstm_lower.runtime import providers as provider_names
 from lstm_lower.runtime.buffers import input_devices
-from lstm_lower.runtime.measuring.fastest import Choice, choose
 from lstm_lower.runtime.session import NOT_SENT, Session, serialized
 from lstm_lower.runtime.training import checkpoint, framework_weights
 from lstm_lower.runtime.training.checkpoint import arithmetic, differences
@@ -54,6 +53,9 @@ from lstm_lower.runtime.training.open_sizes import drawn_values
 from lstm_lower.runtime.training.torch_optimizer import OptimizerState
 from lstm_lower.runtime.training.trainable import Trainable
 from lstm_lower.runtime.values import as_array, dtype_of, number_dtype, shortest, signature
+
+if TYPE_CHECKING:
+    from lstm_lower.runtime.measuring.fastest import Choice
 
 __all__ = ["OnNan", "StepResult", "Trainer"]
 
@@ -161,6 +163,8 @@ class Trainer(Trainable):
         self.choice: Choice | None = None
         opened = edited
         if (measured := provider_names.fastest_sizes(providers)) is not None:
+            from lstm_lower.runtime.measuring.fastest import choose
+
             threads = None if session_options is None else session_options.intra_op_num_threads
             values = {name: tensor.numpy() for name, tensor in defaults.items()} | given
             self.choice = choose(edited, measured, values=values, precision=precision, threads=threads)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks import contestants, dynamic_rnn, race_command, tables, torch_step
+from benchmarks import contestants, curves, dynamic_rnn, race_command, tables, torch_step
 from benchmarks.__main__ import app
 from benchmarks.block import Case
 from benchmarks.processes import output_of
@@ -119,3 +119,24 @@ def test_gradient_says_what_it_took() -> None:
     assert (row["nodes"], row["weights"]) == (41, 20)
     assert row["nodes_after"] > 41
     assert row["seconds"] > 0
+
+
+def test_losses_of_a_training_are_those_of_pytorch() -> None:
+    """Also of the unrolled step of fixed sizes that is for OpenVINO."""
+    pytest.importorskip("torch")
+    case = Case("torch", (4, 2, 3, 8), "lstm")
+    expected = curves.in_pytorch(case, 3)
+    assert curves.ours(case, 3) == pytest.approx(expected, rel=1e-4)
+    assert curves.ours(case, 3, providers=["cpu"]) == pytest.approx(expected, rel=1e-4)
+    assert curves.in_pytorch(case, 3, bfloat16=True) == pytest.approx(expected, rel=0.02)
+
+
+def test_a_table_of_losses() -> None:
+    rows = [
+        {"variant": "lstm", "contestant": "pytorch", "losses": [4.0, 2.0, 3.0], "absence": None},
+        {"variant": "lstm", "contestant": "openvino-bfloat16", "losses": [], "absence": "no device"},
+    ]
+    lines = tables.curves({"results": rows}).splitlines()
+    assert lines[0] == "| training | loss at 1 |"
+    assert lines[2:4] == ["| LSTM, PyTorch | 4.000 |", "| LSTM, lstm-lower on OpenVINO, bfloat16 (1) | – |"]
+    assert lines[4:] == ["", "(1) no device"]
