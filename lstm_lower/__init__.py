@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from lstm_lower.keras import from_keras as from_keras
     from lstm_lower.onnx import from_onnx as from_onnx
     from lstm_lower.onnx import replace_head as replace_head
+    from lstm_lower.onnx import split_head as split_head
     from lstm_lower.passes.differentiate import gradient as gradient
     from lstm_lower.passes.lower import lower as lower
     from lstm_lower.passes.pipeline import optimize as optimize
@@ -66,6 +67,7 @@ __all__ = [
     "raw_ops",
     "replace_head",
     "scan",
+    "split_head",
     "tf2onnx_ops",
 ]
 
@@ -106,6 +108,7 @@ _LAZY = {
     "optimize": "lstm_lower.passes.pipeline",
     "replace_head": "lstm_lower.onnx",
     "scan": "lstm_lower.torch",
+    "split_head": "lstm_lower.onnx",
     "tf2onnx_ops": "lstm_lower.tensorflow",
 }
 

@@ -21,9 +21,11 @@ from lstm_lower.cli.check_command import check
 from lstm_lower.cli.diff_command import diff
 from lstm_lower.cli.export_command import export
 from lstm_lower.cli.gradient_command import gradient
+from lstm_lower.cli.head_command import head, split
 from lstm_lower.cli.inspect_command import inspect
 from lstm_lower.cli.lora_command import lora
 from lstm_lower.cli.lower_command import lower
+from lstm_lower.cli.merge_command import merge
 from lstm_lower.cli.ops_command import ops
 from lstm_lower.cli.optimize_command import optimize
 from lstm_lower.cli.report_command import report
@@ -120,6 +122,9 @@ def _main(
 app.command(cls=_Command)(lower)
 app.command(cls=_Command)(gradient)
 app.command(cls=_Command)(lora)
+app.command(cls=_Command)(head)
+app.command(cls=_Command)(split)
+app.command(cls=_Command)(merge)
 app.command(cls=_Command)(export)
 app.command(cls=_Command)(inspect)
 app.command(cls=_Command)(run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,10 +22,14 @@ from lstm_lower.cli.options import (
     SeedOption,
     parse_dims,
 )
+from lstm_lower.cli.sources import names_of
+from lstm_lower.errors import InvalidInputError, some
 from lstm_lower.records.files import check_place
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from lstm_lower.runtime.session import Session
 
     Array = np.ndarray[Any, Any]
 
@@ -40,6 +45,19 @@ def run(
     ] = None,
     dim: DimOption = None,
     seed: SeedOption = 0,
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            "--keep",
+            metavar="NAMES",
+            help="Arrays of --inputs that are written beside the outputs, such as targets, separated by commas.",
+            show_default=False,
+        ),
+    ] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option("--batch-size", min=1, help="Samples of a run, along the first axis.", show_default=False),
+    ] = None,
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="Runs; the fastest one's time is printed.")] = 1,
     provider: ProviderOption = None,
     precision: PrecisionOption = None,
@@ -63,7 +81,9 @@ def run(
         given, recorded = (
             feeds.read_arrays(inputs) if inputs is not None else (feeds.random_feeds(loaded, sizes, seed), {})
         )
+        kept = _kept(given, names_of(keep) or [])
         session = Session(loaded, provider, precision=precision)
+        fed = {name: array for name, array in given.items() if name not in kept or name in session.inputs}
         if session.choice is not None:
             console.err().print(f"provider: {session.choice}", markup=False)
         results: dict[str, Array] = {}
@@ -71,10 +91,10 @@ def run(
         for _ in range(repeat):
             start = time.perf_counter()
             with feeds.drawn_sizes_explained(loaded, sizes, drawn=inputs is None):
-                results = session.run(given)
+                results = session.run(fed) if batch_size is None else _in_batches(session, fed, batch_size)
             times.append(time.perf_counter() - start)
         if output is not None:
-            feeds.write_arrays(output, results)
+            feeds.write_arrays(output, results | kept)
         rows = [_row(name, array, recorded.get(name)) for name, array in results.items()]
         if as_json:
             console.print_json({"seconds": min(times), "outputs": rows})
@@ -90,6 +110,36 @@ def run(
         console.out().print(f"\n{min(times) * 1e3:.3f} ms{runs}")
         if output is not None:
             console.out().print(escape(f"wrote {output} ({console.bytes_text(output.stat().st_size)})"))
+
+
+def _kept(given: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
+    if unknown := [name for name in names if name not in given]:
+        raise InvalidInputError(f"--keep requires names of arrays in --inputs, {some([*given])}, got '{unknown[0]}'")
+    return {name: given[name] for name in names}
+
+
+def _in_batches(session: Session, feeds: Mapping[str, Array], size: int) -> dict[str, Array]:
+    """Outputs for all samples, which lie along the first axis of every feed and of every output."""
+    import numpy as np
+
+    counts = {array.shape[:1] for array in feeds.values()}
+    if len(counts) != 1 or counts == {()} or counts == {(0,)}:
+        shapes = {name: list(array.shape) for name, array in feeds.items()}
+        raise InvalidInputError(
+            f"--batch-size requires as many samples along the first axis of every feed, got {shapes}"
+        )
+    ((count,),) = counts
+    runs = []
+    for first in range(0, count, size):
+        results = session.run({name: array[first : first + size] for name, array in feeds.items()})
+        for name, array in results.items():
+            if np.shape(array)[:1] != (min(size, count - first),):
+                raise InvalidInputError(
+                    f"--batch-size requires outputs with samples along the first axis, got '{name}' of shape "
+                    f"{list(np.shape(array))}"
+                )
+        runs.append(results)
+    return {name: np.concatenate([results[name] for results in runs]) for name in runs[0]}
 
 
 def _row(name: str, array: Array, recorded: Array | None) -> dict[str, Any]:

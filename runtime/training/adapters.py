@@ -6,8 +6,9 @@ has for them. docs/bundle.md describes it; the packages for JavaScript and C++ w
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ import onnx_ir as ir
 from lstm_lower.dims import format_shape
 from lstm_lower.errors import InvalidInputError, InvalidModelError, some
 from lstm_lower.graph.values import declared_shape
+from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.targets.fixed_sizes import FixedSizesPass
-from lstm_lower.records import manifest
+from lstm_lower.records import first_values, manifest
 from lstm_lower.records.model_files import load, to_proto
 from lstm_lower.runtime.training import checkpoint
 from lstm_lower.runtime.training.trainer import Trainer
@@ -61,39 +63,119 @@ def export_adapter(
     checkpoint.write_sealed(path, arrays, FORMAT, {"bundle": about["digest"]})
 
 
-def merge(bundle: str | os.PathLike[str], adapter: str | os.PathLike[str]) -> onnx.ModelProto:
-    """The model of a bundle that predicts, with the weights of an adapter in place of those before training.
+def merge(
+    bundle: str | os.PathLike[str] | onnx.ModelProto | ir.Model, adapter: str | os.PathLike[str] | Trainer
+) -> onnx.ModelProto:
+    """A model with trained weights in place of those before training.
 
     Args:
-        bundle: the folder; its files are compared with their hashes.
-        adapter: what `export_adapter` or the packages for JavaScript and C++ wrote for this bundle, or any safetensors
-            file with the same names, which tells nothing of where it comes from.
+        bundle: a bundle's folder, whose files are compared with their hashes and of which the model that predicts is
+            taken; or a model, as a path, a protobuf or an onnx_ir model, such as the whole one of which `split_head`
+            gave a head that was trained. It is not changed.
+        adapter: what `export_adapter` or the packages for JavaScript and C++ wrote, for this bundle if it is one; any
+            safetensors file with names of weights, which tells nothing of where it comes from; a checkpoint, or a
+            trainer. What a checkpoint has besides the model's weights, such as an optimizer's state, is left out.
 
     Returns:
         The model, weights inside.
 
     Raises:
-        InvalidModelError: the bundle is damaged, or has no `predict.onnx`.
-        InvalidInputError: the adapter is damaged, is one of another bundle, or its arrays do not fit.
+        InvalidModelError: the model is malformed; the bundle is damaged, or has no `predict.onnx`.
+        InvalidInputError: the file is damaged, is one of another bundle, or its arrays do not fit.
         FileNotFoundError: a file is not there.
         MissingPackageError: safetensors is not installed.
     """
-    folder, what = Path(bundle), os.fspath(adapter)
+    given = _Given.of(adapter)
+    if isinstance(bundle, (str, os.PathLike)) and Path(bundle).is_dir():
+        return to_proto(_merged_bundle(Path(bundle), given))
+    return to_proto(_merged_model(run_passes(bundle, []), given))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Given:
+    """Trained weights.
+
+    Attributes:
+        what: where they are, for messages.
+        arrays: by name.
+        is_state: whether they are the whole state of a step, by its inputs; otherwise weights by their framework's
+            names.
+        digest: of the bundle that they are of, where that is told.
+    """
+
+    what: str
+    arrays: Mapping[str, Array]
+    is_state: bool = False
+    digest: str | None = None
+
+    @classmethod
+    def of(cls, source: str | os.PathLike[str] | Trainer) -> _Given:
+        if isinstance(source, Trainer):
+            moving = {pair.variable or pair.input for pair in source.state.pairs if pair.output is not None}
+            return cls("the trainer", {name: x for name, x in source.weights().items() if name in moving})
+        what = os.fspath(source)
+        arrays, metadata = checkpoint.read_arrays(source)
+        if checkpoint.FORMAT in metadata:
+            checkpoint.sealed_notes(source, metadata, checkpoint.FORMAT)
+            return cls(what, arrays, is_state=True)
+        if FORMAT in metadata:
+            notes = checkpoint.sealed_notes(source, metadata, FORMAT)
+            return cls(what, arrays, digest=str(notes.get("bundle")))
+        if set(metadata) - _FOREIGN:
+            raise InvalidInputError(f"{what}: an adapter is required, got a file with {sorted(metadata)}")
+        return cls(what, arrays)
+
+    def check_names(self, known: Collection[str]) -> None:
+        """Refuses weights that have no place, and none at all.
+
+        Raises:
+            InvalidInputError: there are such.
+        """
+        unknown = [name for name in self.arrays if name not in known]
+        if (unknown and not self.is_state) or len(unknown) == len(self.arrays):
+            got = f"'{unknown[0]}'" if unknown else "none"
+            raise InvalidInputError(f"{self.what}: an adapter requires {some([*known])}, got {got}")
+
+
+def _merged_bundle(folder: Path, given: _Given) -> ir.Model:
     about = manifest.read(folder)
-    wanted = _changed(about, bundle)
-    arrays = _read(adapter, about["digest"])
-    unknown = [name for name in arrays if name not in wanted]
-    if unknown:
-        raise InvalidInputError(f"{what}: an adapter requires {some([*wanted])}, got '{unknown[0]}'")
+    wanted = _changed(about, folder)
+    if given.digest not in (None, about["digest"]):
+        raise InvalidInputError(
+            f"{given.what}: an adapter of this bundle is required, got one of another, {str(given.digest)[:12]}…"
+        )
+    names = {pair["input"] if given.is_state else name: pair for name, pair in wanted.items()}
+    given.check_names(names)
     manifest.check_files(folder, about, "predict")
     model = load(folder / about["files"]["predict"]["model"])
-    weights = {value.name: value for value in [*model.graph.initializers.values(), *model.graph.inputs]}
-    for name, pair in wanted.items():
-        value = weights.get(pair["input"])
-        if value is None:
+    weights = _weights(model, about["predict"]["state"])
+    for name, pair in names.items():
+        if pair["input"] not in weights:
             raise InvalidModelError(f"{folder}: predict.onnx requires the weight '{pair['input']}', got none")
-        _put(what, model, value, _fitting(what, name, pair, arrays))
-    return to_proto(model)
+        _put(given.what, model, weights[pair["input"]], _fitting(given.what, name, pair, given.arrays))
+    first_values.remove(model, about["predict"]["state"])
+    return model
+
+
+def _merged_model(model: ir.Model, given: _Given) -> ir.Model:
+    draws = first_values.parse(model.metadata_props)
+    weights = _weights(model, draws)
+    given.check_names(weights)
+    if missing := [name for name in draws if name not in given.arrays]:
+        raise InvalidInputError(
+            f"{given.what}: a value of '{missing[0]}' is required, which the model has none of, got none"
+        )
+    for name, value in weights.items():
+        if name in given.arrays:
+            _put(given.what, model, value, given.arrays[name])
+    first_values.remove(model, draws)
+    return model
+
+
+def _weights(model: ir.Model, without: Collection[str]) -> dict[str, ir.Value]:
+    """Values that a model has, and inputs that are weights without one."""
+    opened = [value for value in model.graph.inputs if value.name in without]
+    return {str(value.name): value for value in [*model.graph.initializers.values(), *opened]}
 
 
 def _put(what: str, model: ir.Model, value: ir.Value, array: Array) -> None:
@@ -136,17 +218,3 @@ def _check_form(what: str, name: str, form: tuple[str | None, Sequence[int | str
             f"{what}: '{name}' requires {dtype}{format_shape(tuple(shape))}, got "
             f"{array.dtype.name}{format_shape(array.shape)}"
         )
-
-
-def _read(path: str | os.PathLike[str], digest: str) -> dict[str, Array]:
-    arrays, metadata = checkpoint.read_arrays(path)
-    if FORMAT not in metadata:
-        if set(metadata) - _FOREIGN:
-            raise InvalidInputError(f"{path}: an adapter is required, got a file with {sorted(metadata)}")
-        return arrays
-    notes = checkpoint.sealed_notes(path, metadata, FORMAT)
-    if notes.get("bundle") != digest:
-        raise InvalidInputError(
-            f"{path}: an adapter of this bundle is required, got one of another, {str(notes.get('bundle'))[:12]}…"
-        )
-    return arrays

@@ -68,9 +68,14 @@ def test_files_of_other_programs(tmp_path: Path) -> None:
         safetensors.numpy.save_file(arrays, path)
         with pytest.raises(InvalidInputError, match=r"adapter\.safetensors"):
             ll.merge(folder, path)
-    ll.Trainer(frozen()).save(path)
-    with pytest.raises(InvalidInputError, match=r"an adapter is required.*checkpoint"):
+    safetensors.numpy.save_file({"v": value}, path, {"another": "program"})
+    with pytest.raises(InvalidInputError, match=r"an adapter is required.*another"):
         ll.merge(folder, path)
+    # A checkpoint and a trainer serve as well.
+    trainer = _trained(frozen())
+    trainer.save(path)
+    np.testing.assert_array_equal(_predicted(folder, path), trainer.predict({"x": X})["logits"])
+    assert ll.merge(folder, trainer) == ll.merge(folder, path)
 
 
 @pytest.mark.slow
