@@ -39,7 +39,7 @@ from lstm_lower.torch.interception import Interception
 from lstm_lower.torch.interface import Operands, Step, attributes_kept
 from lstm_lower.torch.lengths import MORE_STEPS, STEPS, Lengths
 from lstm_lower.torch.modules import all_classes_scored, cumulative_averages, masks_unread, unchecked_distributions
-from lstm_lower.torch.open_lengths import Length, Place, UnlikeError, extrapolated
+from lstm_lower.torch.open_lengths import Length, PiecesPass, Place, UnlikeError, extrapolated
 from lstm_lower.torch.own_gradients import own_gradients_traced, tied
 from lstm_lower.torch.pytorch_errors import cause, raised, way_around
 from lstm_lower.torch.size_arithmetic import logarithms_allowed, open_arithmetic, open_numbers
@@ -324,9 +324,8 @@ def _extended(traced: Traced) -> Exported:
 
 def _rolled(step: Step, model: ir.Model) -> ir.Model:
     weights = {name for name, _ in (*step.module.named_parameters(), *step.module.named_buffers())}
-    return run_passes(
-        model, [*preparing_passes(), CommonSubexpressionElimination(), LoopRerolling(weights, tied, maps=True)]
-    )
+    rolling = LoopRerolling(weights, tied, maps=True)
+    return run_passes(model, [*preparing_passes(), CommonSubexpressionElimination(), rolling, PiecesPass()])
 
 
 def _translated(traced: Traced) -> Exported:

@@ -36,6 +36,8 @@ class Interception(TorchFunctionMode):
         self._hooks = ResultHooks()
         # What has a gradient in PyTorch, which a trace does not tell.
         self._varying: dict[int, Tensor] = {}
+        # What was made of no other tensor's values, while nothing but such calls and those without gradients takes it.
+        self._blank: dict[int, Tensor] = {}
         # What was made where no gradients are recorded, while that lasts.
         self._stopped: dict[int, Tensor] = {}
         self._handlers: dict[Any, Callable[..., Any]] = {
@@ -61,11 +63,15 @@ class Interception(TorchFunctionMode):
         result = (self._result if torch.is_grad_enabled() else self._without_gradient)(func, args, kwargs)
         if call is not None:
             self.known.keep(call, result)
+        operands, results = _tensors((args, kwargs)), _tensors(result)
+        if _is_filled(func) or not operands:
+            self._blank |= {id(x): x for x in results}
         if not _is_filled(func):
-            operands, results = _tensors((args, kwargs)), _tensors(result)
             self._hooks.look(operands, results)
             if torch.is_grad_enabled():
                 self._stopped.clear()
+                for x in operands:
+                    self._blank.pop(id(x), None)
                 if func not in _DETACHING:
                     self._vary(operands, results)
         return result
@@ -99,7 +105,7 @@ class Interception(TorchFunctionMode):
 
     def _has_no_gradient(self, x: Tensor) -> bool:
         """Whether a tensor was made without one, or is a state of the module or a view of one."""
-        if id(x) in self._stopped:
+        if id(x) in self._stopped or id(x) in self._blank:
             return True
         storage = x.untyped_storage()._cdata
         return not x.requires_grad and any(

@@ -16,8 +16,10 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, Workspace
+from lstm_lower.graph.edit import detach
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.values import Array
+from lstm_lower.passes.model_pass import Pass
 from lstm_lower.torch.aten.registry import STACK, line
 
 # Corresponding values of the models, the shortest first.
@@ -48,6 +50,39 @@ class UnlikeError(Exception):
     """
 
     lengths: Sequence[Length] = ()
+
+
+class PiecesPass(Pass):
+    """Makes slices of the pieces of a Split some of which nobody reads: how many there are may go by a length."""
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Replaces Splits."""
+        modified = False
+        for node in list(model.graph):
+            view = std.Split.of(node, self.context.space.facts)
+            if (
+                view is not None
+                and view.axis is not None
+                and view.sizes is not None
+                and not all(map(_is_read, node.outputs))
+            ):
+                self._slice(node, view.axis, view.sizes)
+                modified = True
+        return ir.passes.PassResult(model, modified=modified)
+
+    def _slice(self, node: ir.Node, axis: int, sizes: Sequence[int]) -> None:
+        b = Builder.before(node, self.context.space)
+        x, start = node.inputs[0], 0
+        assert x is not None
+        for output, size in zip(node.outputs, sizes, strict=True):
+            if _is_read(output):
+                b.replace(output, b.slice(x, start, start + size, axis))
+            start += size
+        detach(node)
+
+
+def _is_read(value: ir.Value) -> bool:
+    return value.is_graph_output() or bool(value.uses())
 
 
 def extrapolated(models: Sequence[ir.Model], lengths: Sequence[Length]) -> ir.Model:

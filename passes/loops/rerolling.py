@@ -23,6 +23,7 @@ Postcondition: these steps are one Scan; results that were joined are its sequen
 from __future__ import annotations
 
 import collections
+import itertools
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 
 import onnx_ir as ir
@@ -93,9 +94,9 @@ class LoopRerolling(Pass):
         space = self.context.space
         code = Code(graph, self.weights, self.tied(graph))
         for seeds in _candidates(code, maps=maps):
-            both = [StepRows(code, space.facts, seeds, begin=begin) for begin in (True, False)]
-            loops = [_Rolling(graph, rows, space) for rows in both if rows.is_loop or (maps and rows.is_map)]
-            fit = [rolling for rolling in loops if rolling.is_typed and rolling.pays]
+            fit = _fitting(code, seeds, space, maps=maps)
+            if fit and self.maps and (nested := max(rolling.nested for rolling in fit)) > 1:
+                fit = _fitting(code, seeds[::nested], space, maps=maps) or fit
             if fit:
                 # The first of equals: its steps end where states are handed on.
                 rolling = max(fit, key=lambda rolling: len(rolling.rows.rows))
@@ -183,6 +184,12 @@ def _given(code: Code, value: ir.Value) -> ir.Value | None:
     return source if source.producer() is None and len(code.readers.get(source, ())) >= LEAST_STEPS else None
 
 
+def _run_length(values: Sequence[ir.Value]) -> int:
+    """How often each value stands in a row, if all stand equally often; or 1."""
+    lengths = {len(list(run)) for _, run in itertools.groupby(values)}
+    return lengths.pop() if len(lengths) == 1 else 1
+
+
 def _untransposed(value: ir.Value) -> ir.Value:
     """A value, or the one that it is transposed of."""
     node = value.producer()
@@ -219,6 +226,13 @@ def _chains(code: Code, group: Sequence[ir.Node], *, maps: bool) -> list[list[ir
     if maps:
         chains.append([order[place] for place in after.get(-1, ())])
     return [chain for chain in chains if len(chain) >= LEAST_STEPS]
+
+
+def _fitting(code: Code, seeds: Sequence[ir.Node], space: Workspace, *, maps: bool) -> list[_Rolling]:
+    """Loops that nodes are part of, as what begins their steps and as what does not."""
+    both = [StepRows(code, space.facts, seeds, begin=begin) for begin in (True, False)]
+    loops = [_Rolling(code.graph, rows, space) for rows in both if rows.is_loop or (maps and rows.is_map)]
+    return [rolling for rolling in loops if rolling.is_typed and rolling.pays]
 
 
 class _Rolling:
@@ -278,6 +292,20 @@ class _Rolling:
     def pays(self) -> bool:
         """Whether a step is more than what a loop costs: a sum of a few values does not become a Scan over them."""
         return len(self.order) > 1 + 2 * sum(isinstance(role, Stacked) for role in self.sequences)
+
+    @property
+    def nested(self) -> int:
+        """Of how many steps each one of a loop around them is, by what they read and by what is read of them; or 1."""
+        read = [
+            [step for step, value in enumerate(self._values(*place), 1) if self._is_read(value)]
+            for place in self.outputs
+        ]
+        kept = [_run_length(role.values) for role in self.sequences if isinstance(role, Stacked)]
+        apart = [steps[0] for steps in read if steps == list(range(steps[0], self.rows.count + 1, steps[0]))]
+        found = {*kept, *apart} if len(apart) == len(read) else set(kept)
+        both = found - {self.rows.count}
+        count = both.pop() if len(both) == 1 else 1
+        return count if self.rows.count >= LEAST_STEPS * count and self.rows.count % count == 0 else 1
 
     def run(self) -> None:
         """Rolls."""

@@ -693,3 +693,64 @@ class DenseHistory(nn.Module):
             h = self.cell(torch.cat([x[:, t], (weights * memory).sum(1)], 1), h)
             past.append(h)
         return torch.stack(past[1:], 1)
+
+
+@case()
+class LiquidTimeConstants(nn.Module):
+    """Three steps of an ODE solver for each observation, which all read it (Hasani et al., 2021)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leak, self.inputs, self.own, self.reversal = weight(H), nn.Linear(I, H), nn.Linear(H, H), weight(H)
+
+    def forward(self, x: Any) -> Any:
+        h, out = x.new_zeros(x.size(0), H), []
+        for t in range(x.size(1)):
+            driven = torch.sigmoid(self.inputs(x[:, t]))
+            for _ in range(3):
+                conductance = torch.sigmoid(self.own(h)) * driven
+                h = (h + conductance * self.reversal) / (1 + F.softplus(self.leak) + conductance)
+            out.append(h)
+        return torch.stack(out, 1)
+
+
+@case()
+class RungeKutta(nn.Module):
+    """Observations at given times, between which a field of two layers is integrated by four slopes a step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.field = nn.Sequential(nn.Linear(H, 6), nn.Tanh(), nn.Linear(6, H))
+
+    def forward(self, h: Any, times: Any) -> Any:
+        states = [h]
+        for before, after in zip(times[:-1], times[1:], strict=True):  # noqa: RUF007 (as people write it)
+            dt = after - before
+            first = self.field(h)
+            second = self.field(h + dt * first / 2)
+            third = self.field(h + dt * second / 2)
+            fourth = self.field(h + dt * third)
+            h = h + dt / 6 * (first + 2 * second + 2 * third + fourth)
+            states.append(h)
+        return torch.stack(states)
+
+
+CASES["RungeKutta"] = RungeKutta, lambda batch, steps: (torch.randn(batch, H), torch.linspace(0, 1, steps))
+
+
+@case(time_first)
+class ForgetMult(nn.Module):
+    """Pieces of one step, of which the first has no state before it (Bradbury et al., 2016)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gates = nn.Linear(I, 2 * H)
+
+    def forward(self, x: Any) -> Any:
+        z, forget = self.gates(x).chunk(2, 2)
+        forget, h, out = torch.sigmoid(forget), None, []
+        for piece, f in zip((forget * torch.tanh(z)).split(1, dim=0), forget.split(1, dim=0), strict=True):
+            new = piece if h is None else piece + (1 - f) * h
+            h = new.view(new.size()[1:])
+            out.append(h)
+        return torch.stack(out)

@@ -34,7 +34,6 @@ FIXED = {
     "Clockwork",
     "DenseHistory",
     "DifferentiableNeuralComputer",
-    "GeneralizedAdvantages",
 }
 
 

@@ -244,12 +244,16 @@ class StepRows:
                 readers: dict[Hashable, list[ir.Node]] = {}
                 for reader, index in node.outputs[output].uses():
                     if reader not in self._place:
-                        kind = self.code.kinds.get(reader), index, self.code.read_by_many(reader, self.count - 1)
+                        kind = self.code.kinds.get(reader), index, self._read_by_all(reader)
                         readers.setdefault(kind, []).append(reader)
                 found.append(readers)
             for key, first in found[0].items():
                 if all(len(readers.get(key, ())) == len(first) for readers in found):
                     yield from zip(*(readers[key] for readers in found), strict=True)
+
+    def _read_by_all(self, node: ir.Node) -> tuple[ir.Value, ...]:
+        """Operands of a node that all steps may read; of what a step makes there may be as many readers."""
+        return tuple(value for value in self.code.read_by_many(node, self.count - 1) if self.place(value) is None)
 
     def _prune(self) -> None:
         """Takes rows back until what every operand is can be told."""
