@@ -19,7 +19,7 @@ W = TypeVar("W")
 
 
 @dataclasses.dataclass(frozen=True)
-class Operand:
+class OperandDeclaration:
     """One input or output.
 
     Attributes:
@@ -56,7 +56,7 @@ REQUIRED = _Required()
 
 
 @dataclasses.dataclass(frozen=True)
-class Attribute:
+class AttributeDeclaration:
     """One attribute.
 
     Attributes:
@@ -98,9 +98,9 @@ class OpDeclaration:
     """
 
     types: Mapping[str, Sequence[Any]]
-    inputs: tuple[Operand, ...]
-    outputs: tuple[Operand, ...]
-    attributes: tuple[Attribute, ...]
+    inputs: tuple[OperandDeclaration, ...]
+    outputs: tuple[OperandDeclaration, ...]
+    attributes: tuple[AttributeDeclaration, ...]
 
 
 def fault(declared: OpDeclaration) -> tuple[str, str, object] | None:
@@ -177,14 +177,14 @@ def operand(
     mixed: bool = False,
     sequence: bool = False,
 ) -> Any:
-    """Declares an operand, for example `operand("I+H 4*H")`; `None` for any shape. See `Operand`."""
+    """Declares an operand, for example `operand("I+H 4*H")`; `None` for any shape. See `OperandDeclaration`."""
     spec = None if shape is None else dims.parse_shape(shape)
-    return Operand("", spec, dtype, variadic, optional, count, indexes, counts, mixed, sequence)
+    return OperandDeclaration("", spec, dtype, variadic, optional, count, indexes, counts, mixed, sequence)
 
 
 def attr(type_: Any, default: Any = REQUIRED, *, choices: Sequence[Any] = (), rounds_to: str | None = None) -> Any:
-    """Declares an attribute, with TensorFlow's default if it has one. See `Attribute`."""
-    return Attribute("", type_, default, tuple(choices), rounds_to)
+    """Declares an attribute, with TensorFlow's default if it has one. See `AttributeDeclaration`."""
+    return AttributeDeclaration("", type_, default, tuple(choices), rounds_to)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,14 +196,14 @@ class Slot:
         index: which one of a variadic operand's values; `None` for any other operand.
     """
 
-    operand: Operand
+    operand: OperandDeclaration
     index: int | None = None
 
     def __str__(self) -> str:
         return self.operand.name if self.index is None else f"{self.operand.name}[{self.index}]"
 
 
-def slots(declared: Sequence[Operand], count: int, attributes: Mapping[str, Any]) -> list[Slot]:
+def slots(declared: Sequence[OperandDeclaration], count: int, attributes: Mapping[str, Any]) -> list[Slot]:
     """The places of a node that has `count` inputs (or outputs); fewer where the node has more than its op.
 
     Variadic operands may stand anywhere: each is as long as its attribute says; what the others leave over is shared
@@ -223,7 +223,7 @@ def slots(declared: Sequence[Operand], count: int, attributes: Mapping[str, Any]
     return places[:count]
 
 
-def _length(operand: Operand, attributes: Mapping[str, Any]) -> int | None:
+def _length(operand: OperandDeclaration, attributes: Mapping[str, Any]) -> int | None:
     """How many places an operand takes; `None` when it shares what others leave over."""
     if not operand.variadic:
         return 1
@@ -244,7 +244,9 @@ class Arranged(Generic[V]):
     lists: dict[str, list[V]] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(cls, declared: Sequence[Operand], items: Sequence[V], attributes: Mapping[str, Any]) -> Arranged[V]:
+    def of(
+        cls, declared: Sequence[OperandDeclaration], items: Sequence[V], attributes: Mapping[str, Any]
+    ) -> Arranged[V]:
         """Arranges a node's inputs or outputs, or what stands for them."""
         arranged = cls.at(zip(slots(declared, len(items), attributes), items, strict=False))
         for operand in declared:

@@ -143,11 +143,11 @@ def _section(op: type[opdef.OpDef]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _remark(operand: opdef.Operand) -> str:
+def _remark(operand: opdef.OperandDeclaration) -> str:
     return " (several)" if operand.variadic else " (optional)" if operand.optional else ""
 
 
-def _shape(operand: opdef.Operand) -> str:
+def _shape(operand: opdef.OperandDeclaration) -> str:
     return "any" if operand.spec is None else f"`[{', '.join(operand.spec.text.split())}]`"
 
 

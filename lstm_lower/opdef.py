@@ -14,7 +14,17 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from lstm_lower import declarations, dims, errors
-from lstm_lower.declarations import REQUIRED, Arranged, Attribute, OpDeclaration, Operand, Slot, attr, operand, slots
+from lstm_lower.declarations import (
+    REQUIRED,
+    Arranged,
+    AttributeDeclaration,
+    OpDeclaration,
+    OperandDeclaration,
+    Slot,
+    attr,
+    operand,
+    slots,
+)
 from lstm_lower.dtypes import DTYPES, DType, all_dtypes, dtype_name, dtype_of
 from lstm_lower.registry import DOMAIN, ONNX_DOMAINS, SYNONYMS, Registry, is_ours, key_of
 
@@ -23,11 +33,11 @@ __all__ = [
     "REGISTRY",
     "REQUIRED",
     "Arranged",
-    "Attribute",
+    "AttributeDeclaration",
     "Call",
     "DType",
     "OpDef",
-    "Operand",
+    "OperandDeclaration",
     "Slot",
     "TensorInfo",
     "all_dtypes",
@@ -109,9 +119,9 @@ class OpDef:
 
     domain: ClassVar[str] = DOMAIN
     op_type: ClassVar[str] = ""
-    inputs: ClassVar[tuple[Operand, ...]] = ()
-    outputs: ClassVar[tuple[Operand, ...]] = ()
-    attributes: ClassVar[tuple[Attribute, ...]] = ()
+    inputs: ClassVar[tuple[OperandDeclaration, ...]] = ()
+    outputs: ClassVar[tuple[OperandDeclaration, ...]] = ()
+    attributes: ClassVar[tuple[AttributeDeclaration, ...]] = ()
     types: ClassVar[Mapping[str, tuple[DType, ...]]] = {}
     forward: ClassVar[str | None] = None
     family: ClassVar[str] = ""
@@ -145,8 +155,11 @@ class OpDef:
     def _declared(cls, *, abstract: bool) -> OpDeclaration:  # noqa: ARG003
         """Declarations of the nested classes."""
         types = {name: allowed for name, allowed in vars(cls.Types).items() if not name.startswith("_")}
-        inputs, outputs = _declarations(cls, "Inputs", Operand), _declarations(cls, "Outputs", Operand)
-        return OpDeclaration(types, inputs, outputs, _declarations(cls, "Attrs", Attribute))
+        inputs, outputs = (
+            _declarations(cls, "Inputs", OperandDeclaration),
+            _declarations(cls, "Outputs", OperandDeclaration),
+        )
+        return OpDeclaration(types, inputs, outputs, _declarations(cls, "Attrs", AttributeDeclaration))
 
     @classmethod
     def summary(cls) -> str:
@@ -164,7 +177,7 @@ class OpDef:
         return slots(cls.outputs, count, attributes or {})
 
     @classmethod
-    def shape_spec(cls, operand: Operand, attributes: Mapping[str, Any]) -> dims.ShapeSpec | None:  # noqa: ARG003
+    def shape_spec(cls, operand: OperandDeclaration, attributes: Mapping[str, Any]) -> dims.ShapeSpec | None:  # noqa: ARG003
         """The symbolic shape of an operand under given attributes; overridden where attributes change shapes."""
         return operand.spec
 
@@ -342,7 +355,7 @@ def _bind_dtype(call: Call, slot: Slot, info: TensorInfo) -> None:
         raise call.error(str(slot), f"dtype {dtype_name(bound)} (as {first})", dtype_name(info.dtype))
 
 
-def _output_dtypes(call: Call, output: Operand) -> list[DType | None]:
+def _output_dtypes(call: Call, output: OperandDeclaration) -> list[DType | None]:
     """The dtype of each tensor of an output."""
     if output.mixed:
         alike = next(declared.name for declared in call.op.inputs if declared.dtype == output.dtype)

@@ -17,7 +17,7 @@ from onnx.defs import OpSchema
 from lstm_lower import dims
 from lstm_lower.dtypes import DTYPES, DType, all_dtypes, type_string
 from lstm_lower.errors import LstmLowerError
-from lstm_lower.opdef import REGISTRY, Arranged, OpDef, Operand, TensorInfo
+from lstm_lower.opdef import REGISTRY, Arranged, OpDef, OperandDeclaration, TensorInfo
 from lstm_lower.registry import SYNONYMS
 
 _ATTRIBUTE_TYPES = {
@@ -88,13 +88,13 @@ def _uses(op: type[OpDef], variable: str) -> bool:
     return any(operand.dtype == variable for operand in (*op.inputs[: merged[0]], *op.outputs[: merged[1]]))
 
 
-def _first_repeated(operands: Sequence[Operand]) -> int | None:
+def _first_repeated(operands: Sequence[OperandDeclaration]) -> int | None:
     """Position of the first variadic operand, where others follow it: onnx allows one at the end only."""
     repeated = [index for index, operand in enumerate(operands) if operand.variadic]
     return repeated[0] if repeated and repeated[0] < len(operands) - 1 else None
 
 
-def _parameters(op: type[OpDef], operands: Sequence[Operand]) -> list[OpSchema.FormalParameter]:
+def _parameters(op: type[OpDef], operands: Sequence[OperandDeclaration]) -> list[OpSchema.FormalParameter]:
     """The operands; from a variadic one that is not the last on, all as one operand of mixed types."""
     merged = _first_repeated(operands)
     parameters = [_parameter(op, operand) for operand in operands[:merged]]
@@ -104,7 +104,7 @@ def _parameters(op: type[OpDef], operands: Sequence[Operand]) -> list[OpSchema.F
     return parameters
 
 
-def _parameter(op: type[OpDef], operand: Operand) -> OpSchema.FormalParameter:
+def _parameter(op: type[OpDef], operand: OperandDeclaration) -> OpSchema.FormalParameter:
     option = OpSchema.FormalParameterOption.Single
     if operand.variadic:
         option = OpSchema.FormalParameterOption.Variadic

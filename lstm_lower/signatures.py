@@ -7,7 +7,7 @@ import textwrap
 from inspect import Parameter
 from typing import Any
 
-from lstm_lower.declarations import Attribute, Operand
+from lstm_lower.declarations import AttributeDeclaration, OperandDeclaration
 from lstm_lower.dtypes import DType, dtype_name
 from lstm_lower.opdef import OpDef
 
@@ -33,7 +33,7 @@ def single(op: type[OpDef]) -> bool:
     return len(op.outputs) == 1
 
 
-def output_type(output: Operand) -> str:
+def output_type(output: OperandDeclaration) -> str:
     """The annotation of an output."""
     return "list[Array]" if output.variadic else "Array"
 
@@ -58,25 +58,25 @@ def _parameter(name: str, annotation: str, default: Any = Parameter.empty) -> Pa
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def _given(op: type[OpDef]) -> list[Attribute]:
+def _given(op: type[OpDef]) -> list[AttributeDeclaration]:
     """All but the lengths of operands that are lists, which the lists tell."""
     told = {operand.count for operand in op.inputs}
     return [attribute for attribute in op.attributes if attribute.name not in told]
 
 
-def _operand_type(operand: Operand) -> str:
+def _operand_type(operand: OperandDeclaration) -> str:
     return "Sequence[npt.ArrayLike]" if operand.variadic else "npt.ArrayLike"
 
 
-def _attribute_type(attribute: Attribute) -> str:
+def _attribute_type(attribute: AttributeDeclaration) -> str:
     return _ATTRIBUTE_TYPES.get(attribute.type) or attribute.type_name.replace("list[", "Sequence[")
 
 
-def _default(attribute: Attribute) -> Any:
+def _default(attribute: AttributeDeclaration) -> Any:
     return dtype_name(attribute.default) if attribute.type is DType else attribute.default
 
 
-def _describe(op: type[OpDef], operand: Operand) -> str:
+def _describe(op: type[OpDef], operand: OperandDeclaration) -> str:
     shape = "any shape" if operand.spec is None else f"[{', '.join(operand.spec.text.split())}]"
     if operand.dtype in op.types:
         dtype = " or ".join(dtype_name(allowed) for allowed in op.types[operand.dtype])
@@ -85,7 +85,7 @@ def _describe(op: type[OpDef], operand: Operand) -> str:
     return f"{'list of ' if operand.variadic else ''}{shape}, {dtype}"
 
 
-def _describe_attribute(attribute: Attribute) -> str:
+def _describe_attribute(attribute: AttributeDeclaration) -> str:
     text = _attribute_type(attribute)
     if attribute.choices:
         text += ", one of " + ", ".join(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lstm_lower import dims
-from lstm_lower.opdef import Call, OpDef, Operand
+from lstm_lower.opdef import Call, OpDef, OperandDeclaration
 
 # Rank -> symbols of the image's sizes, of the filter's, and of the numbers of windows.
 SYMBOLS = {4: ("HW", "RS", "PQ"), 5: ("DHW", "ARS", "OPQ")}
@@ -62,7 +62,7 @@ class SpatialOp(OpDef, abstract=True):
         return {"data_format": "NHWC", **call.attributes, **constants}
 
     @classmethod
-    def shape_spec(cls, operand: Operand, attributes: Mapping[str, Any]) -> dims.ShapeSpec | None:
+    def shape_spec(cls, operand: OperandDeclaration, attributes: Mapping[str, Any]) -> dims.ShapeSpec | None:
         """Images have their channels last or second."""
         if operand.spec is not None and attributes.get("data_format", "NHWC")[1] == "C":
             return _CHANNELS_FIRST.get(operand.spec.text, operand.spec)

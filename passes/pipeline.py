@@ -55,7 +55,7 @@ from lstm_lower.passes.opset.conversion import ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.passes.targets.cpu import CPU
 from lstm_lower.passes.targets.legalize import LegalizePass, legalizing_passes
-from lstm_lower.passes.targets.target import Target
+from lstm_lower.passes.targets.target import RuntimeTarget
 from lstm_lower.passes.tidy import NameOutputsPass, SortPass, StatedDefaultsPass, UniqueNamesPass, VerifyPass
 from lstm_lower.passes.trace import Trace
 from lstm_lower.records.files import check_place
@@ -190,7 +190,7 @@ class OptimizePass(Pass):
     preserves = True
 
     def __init__(
-        self, schedule: str = "auto", *, trace: Trace | None = None, target: Target = CPU, rolls: bool = True
+        self, schedule: str = "auto", *, trace: Trace | None = None, target: RuntimeTarget = CPU, rolls: bool = True
     ) -> None:
         """Prepares.
 

@@ -20,7 +20,7 @@ from lstm_lower.passes.randomness import random_outputs
 from lstm_lower.records import state as training_state
 from lstm_lower.records.certificate import Certificate
 from lstm_lower.runtime.proof import certification
-from lstm_lower.runtime.proof.certification import Results
+from lstm_lower.runtime.proof.certification import NotComparedError, Results
 from lstm_lower.runtime.serialized import as_written, open_session
 from lstm_lower.runtime.session import Session
 
@@ -76,10 +76,6 @@ def _tf_keras_version() -> str:
     import tf_keras
 
     return str(tf_keras.__version__)
-
-
-class NotComparedError(Exception):
-    """There is nothing to compare; the message says why."""
 
 
 class _Beside:

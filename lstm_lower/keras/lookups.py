@@ -26,7 +26,7 @@ class CutLookupWarning(LstmLowerWarning):
 
 
 @dataclasses.dataclass(frozen=True)
-class Cut:
+class CutModel:
     """A model without its lookups.
 
     Attributes:
@@ -55,7 +55,7 @@ class Cut:
         )
 
 
-def cut(model: keras.Model) -> Cut:
+def cut(model: keras.Model) -> CutModel:
     """Cuts lookups off a Keras 3 model: what each returns becomes an input, named after the layer.
 
     Args:
@@ -66,7 +66,7 @@ def cut(model: keras.Model) -> Cut:
     """
     lookup = _first(model)
     if lookup is None:
-        return Cut(model)
+        return CutModel(model)
     functional = getattr(model, "_functional", None) or model
     outputs = getattr(functional, "_outputs_struct", None)
     # What a class of one's own does with lookups is not in the graph of its layers.
@@ -87,7 +87,7 @@ def cut(model: keras.Model) -> Cut:
     # Keras calls them by numbers that differ from model to model.
     for tensor, name in zip(behind.inputs, _names(layers, rest), strict=False):
         tensor.name = name
-    return Cut(behind, layers)
+    return CutModel(behind, layers)
 
 
 def check(model: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from lstm_lower import dims
 from lstm_lower.layouts import DIRECTIONS, GATES, INPUT_MODES, ParamsLayout, resolve_skip_input
-from lstm_lower.opdef import Call, Operand, attr, operand
+from lstm_lower.opdef import Call, OperandDeclaration, attr, operand
 from lstm_lower.ops.block import BlockRecurrent
 
 # Operands with a cell state: shaped like input_c for an lstm, not read by the other modes.
@@ -44,7 +44,7 @@ class CudnnSequence(BlockRecurrent, abstract=True):
         seed2 = attr(int, 0)
 
     @classmethod
-    def shape_spec(cls, operand: Operand, attributes: Mapping[str, Any]) -> dims.ShapeSpec | None:
+    def shape_spec(cls, operand: OperandDeclaration, attributes: Mapping[str, Any]) -> dims.ShapeSpec | None:
         """The shape of an operand, which mode, direction, projection and order of axes change."""
         if operand.spec is None:
             return None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from lstm_lower import dims
-from lstm_lower.declarations import REQUIRED, Attribute, OpDeclaration, Operand
+from lstm_lower.declarations import REQUIRED, AttributeDeclaration, OpDeclaration, OperandDeclaration
 from lstm_lower.dims import Dim, broadcast_shapes, unknown_sizes
 from lstm_lower.dtypes import DTYPES, DType, dtype_name
 from lstm_lower.errors import InvalidInputError
@@ -63,7 +63,7 @@ class RawOp(OpDef, abstract=True):
     Attributes:
         refinements: the keywords.
         rounded: attributes that the kernels round to T before use.
-        indexes, counts: an operand, and what its values are indices below or lengths of, as in `Operand`.
+        indexes, counts: an operand, and what its values are indices below or lengths of, as in `OperandDeclaration`.
     """
 
     refinements: ClassVar[Mapping[str, Any]] = {}
@@ -99,31 +99,31 @@ class RawOp(OpDef, abstract=True):
         return OpDeclaration(types, inputs, outputs, tuple(attributes.values()))
 
     @classmethod
-    def _input(cls, name: str, dtype: str) -> Operand:
+    def _input(cls, name: str, dtype: str) -> OperandDeclaration:
         declared, shape = _operand(name, dtype), cls.refinements.get(name)
         spec = None if shape is None else dims.parse_shape(shape)
         indexes, counts = (dict([pair]).get(name) for pair in (cls.indexes, cls.counts))
         return dataclasses.replace(declared, spec=spec, indexes=indexes, counts=counts)
 
     @classmethod
-    def _attribute(cls, name: str, entry: Mapping[str, Any], told: Mapping[str, int]) -> Attribute:
+    def _attribute(cls, name: str, entry: Mapping[str, Any], told: Mapping[str, int]) -> AttributeDeclaration:
         kind, default = _KINDS[entry["type"]], entry.get("default", told.get(name, REQUIRED))
         choices = cls.refinements.get(name) or entry.get("choices", ())
         if kind is DType:
             choices = [DTYPES[each] for each in (_dtypes(choices) if isinstance(choices, str) else choices)]
             default = default if default is REQUIRED else DTYPES[default]
-        return Attribute(name, kind, default, tuple(choices), "T" if name in cls.rounded else None)
+        return AttributeDeclaration(name, kind, default, tuple(choices), "T" if name in cls.rounded else None)
 
 
 def _dtypes(text: str) -> tuple[str, ...]:
     return tuple(DTYPES) if text == ANY else tuple(text.split())
 
 
-def _operand(name: str, dtype: str) -> Operand:
+def _operand(name: str, dtype: str) -> OperandDeclaration:
     match = _DTYPE.fullmatch(dtype)
     assert match is not None
     variable, count = match.groups()
-    return Operand(name, None, variable, variadic=count is not None, count=count or None, mixed=count == "")
+    return OperandDeclaration(name, None, variable, variadic=count is not None, count=count or None, mixed=count == "")
 
 
 def shape_of(call: Call, name: str) -> tuple[Dim, ...] | None:

@@ -46,7 +46,7 @@ class TowersWarning(LstmLowerWarning):
 
 
 @dataclasses.dataclass(frozen=True)
-class Cut:
+class CutGraph:
     """What a graph is cut to.
 
     Attributes:
@@ -67,7 +67,7 @@ def cut_to_one(source: GraphSource) -> GraphSource:
     return cut.source
 
 
-def cut_of(source: GraphSource) -> Cut | None:
+def cut_of(source: GraphSource) -> CutGraph | None:
     """What a graph is cut to; `None` where it holds no step twice, and no copies of what its step updates."""
     if source.outputs is not None:
         return None
@@ -87,7 +87,7 @@ def cut_of(source: GraphSource) -> Cut | None:
     if not twins.kept_of and not copies:
         return None
     what = "workers" if any(workers) else "towers"
-    return Cut(_reduced(source, twins.kept_of, copies), _text(what, view, twins.kept_of, copies))
+    return CutGraph(_reduced(source, twins.kept_of, copies), _text(what, view, twins.kept_of, copies))
 
 
 class Twins:

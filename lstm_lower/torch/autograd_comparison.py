@@ -30,14 +30,14 @@ from lstm_lower.records.certificate import Certificate, Kind
 from lstm_lower.replacement import replaced
 from lstm_lower.runtime.kernels import lacking, only_processor
 from lstm_lower.runtime.proof import certification
-from lstm_lower.runtime.proof.certification import Comparison, Results
+from lstm_lower.runtime.proof.certification import NotComparedError, Results, StepComparison
 from lstm_lower.runtime.serialized import default_options, open_session
 from lstm_lower.runtime.values import dtype_of
 from lstm_lower.torch import losses, optimizers
 from lstm_lower.torch.axes import Axes
 from lstm_lower.torch.export import Traced
 from lstm_lower.torch.given_draws import BY_SHAPE, PLAN, PLANS, GivenDraws, given
-from lstm_lower.torch.interface import Operands, checked_loss, copied_weights, named_tensors, numbers
+from lstm_lower.torch.interface import ModuleOperands, checked_loss, copied_weights, named_tensors, numbers
 from lstm_lower.torch.pytorch_errors import first_line
 from lstm_lower.torch.size_comparison import OpenSizes, Sizes
 from lstm_lower.torch.trials import Trials, undone
@@ -52,10 +52,6 @@ _MOVES, _PLACES = 3, 4
 _LOWEST, _HIGHEST = 0.25, 0.75
 # Namespaces of operators whose gradients are PyTorch's own, or written by us.
 _OF_PYTORCH = {"aten", "prims", "prim", "onnx_symbolic", "higher_order", "quantized_decomposed", "torchvision"}
-
-
-class NotComparedError(Exception):
-    """There is nothing to compare; the message says why."""
 
 
 class OtherSizesError(Exception):
@@ -88,7 +84,7 @@ class _Fault:
 
 
 @dataclasses.dataclass(frozen=True)
-class Made:
+class TorchStep:
     """A step and what it was made of.
 
     Attributes:
@@ -106,7 +102,7 @@ class Made:
 
     step: ir.Model
     traced: Traced
-    operands: Operands
+    operands: ModuleOperands
     loss: Any
     formula: Loss | str
     targets: Sequence[Tensor]
@@ -121,7 +117,7 @@ class Made:
         return self.traced.step.module
 
 
-def certified(made: Made) -> Certificate:
+def certified(made: TorchStep) -> Certificate:
     """What a comparison of a step with PyTorch has shown.
 
     Raises:
@@ -143,7 +139,7 @@ def certified(made: Made) -> Certificate:
     return certification.certificate(_FRAMEWORK, example, comparison, beside.left_out, also=beside.also)
 
 
-def _way(made: Made) -> dict[str, str]:
+def _way(made: TorchStep) -> dict[str, str]:
     """What to do about a difference: the module may call operators that others have registered, or change weights."""
     traced = made.traced
     if traced.step.moved_weights:
@@ -167,7 +163,7 @@ class _Beside:
         also: shapes beside the example's at which they are compared.
     """
 
-    def __init__(self, made: Made, sizes: OpenSizes) -> None:
+    def __init__(self, made: TorchStep, sizes: OpenSizes) -> None:
         self.left_out: dict[str, str] = {}
         self.also: list[dict[str, Sequence[int]]] = []
         self._made, self._step, self._sizes = made, made.traced.step, sizes
@@ -193,7 +189,7 @@ class _Beside:
         """The shapes of inputs and targets."""
         return {name: list(x.shape) for name, x in self._examples()}
 
-    def compared(self) -> Comparison:
+    def compared(self) -> StepComparison:
         """The comparison at the example.
 
         Raises:
@@ -272,7 +268,7 @@ class _Beside:
     def _said(self) -> str:
         return ", ".join(f"'{name}' of shape {list(x.shape)}" for name, x in self._examples())
 
-    def _comparison(self, run: Callable[[], dict[Kind, dict[str, Array | None]]]) -> Comparison:
+    def _comparison(self, run: Callable[[], dict[Kind, dict[str, Array | None]]]) -> StepComparison:
         """The comparison with what the module computes; with draws that are all alike only where others say nothing."""
         with self._variation.of_module():
             for plan in PLANS if self._drawing else (None,):
@@ -282,7 +278,7 @@ class _Beside:
                     break
             return comparison
 
-    def _with_draws(self, run: Callable[[], dict[Kind, dict[str, Array | None]]]) -> Comparison:
+    def _with_draws(self, run: Callable[[], dict[Kind, dict[str, Array | None]]]) -> StepComparison:
         expected = run()
         if self._draws is not None and self._draws.unknown:
             raise NotComparedError("forward draws random numbers that no other side can be given")

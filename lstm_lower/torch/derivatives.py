@@ -27,7 +27,7 @@ from lstm_lower.passes.gradients.ragged_scans import ragged_scans_to_loops
 from lstm_lower.passes.gradients.reverse import ReverseMode
 from lstm_lower.passes.model_pass import Pass
 from lstm_lower.replacement import replaced
-from lstm_lower.torch.aten.registry import Call, translates
+from lstm_lower.torch.aten.registry import AtenCall, translates
 from lstm_lower.torch.aten.tracing import operator
 
 Function = Callable[..., Any]
@@ -53,12 +53,12 @@ def _PRIMAL(x: Tensor) -> Tensor:  # noqa: N802
 
 
 @translates(_GRADIENT)
-def _gradient(n: Call, results: Sequence[Expr], seeds: Sequence[Expr], operands: Sequence[Expr]) -> Sequence[Expr]:
+def _gradient(n: AtenCall, results: Sequence[Expr], seeds: Sequence[Expr], operands: Sequence[Expr]) -> Sequence[Expr]:
     return n.of_domain(_DOMAIN, "Gradient", [*results, *seeds, *operands], outputs=len(results))
 
 
 @translates(_PRIMAL)
-def _primal(n: Call, x: Expr) -> Expr:
+def _primal(n: AtenCall, x: Expr) -> Expr:
     return n.of_domain(_DOMAIN, "Primal", [x])[0]
 
 

@@ -16,7 +16,14 @@ from torch import Tensor, nn
 from lstm_lower.errors import InvalidInputError, LstmLowerError, UnsupportedOpError, some
 from lstm_lower.torch.control_flow import Plainly
 from lstm_lower.torch.hooks import refuse_others
-from lstm_lower.torch.interface import Operands, attributes_kept, checked_loss, copied_weights, named_tensors, parts
+from lstm_lower.torch.interface import (
+    ModuleOperands,
+    attributes_kept,
+    checked_loss,
+    copied_weights,
+    named_tensors,
+    parts,
+)
 from lstm_lower.torch.memory import Memory
 from lstm_lower.torch.pytorch_errors import raised
 from lstm_lower.torch.wrappers import eagerly, unlike_numbers
@@ -93,7 +100,9 @@ def _hides_tensors(value: Any, depth: int = 3) -> bool:
     return any(_hides_tensors(part, depth - 1) for part in held)
 
 
-def run_once(module: nn.Module, operands: Operands, loss: Any, targets: Sequence[Tensor] | None, *, whole: bool) -> Any:
+def run_once(
+    module: nn.Module, operands: ModuleOperands, loss: Any, targets: Sequence[Tensor] | None, *, whole: bool
+) -> Any:
     """Runs a module, and a loss of its result, on the examples as PyTorch does; nothing is changed by it.
 
     Args:

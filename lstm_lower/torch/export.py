@@ -36,7 +36,7 @@ from lstm_lower.torch.control_flow import any_length, batches_first
 from lstm_lower.torch.derivatives import derivatives_written, with_inner_gradients
 from lstm_lower.torch.hooks import refuse_others
 from lstm_lower.torch.interception import Interception
-from lstm_lower.torch.interface import Operands, Step, attributes_kept
+from lstm_lower.torch.interface import ModuleOperands, Step, attributes_kept
 from lstm_lower.torch.lengths import MORE_STEPS, STEPS, Lengths
 from lstm_lower.torch.modules import all_classes_scored, cumulative_averages, masks_unread, unchecked_distributions
 from lstm_lower.torch.open_lengths import Length, PiecesPass, Place, UnlikeError, extrapolated
@@ -264,7 +264,7 @@ def trace(
         InvalidInputError: the example inputs do not fit.
         UnsupportedOpError: PyTorch cannot trace it.
     """
-    operands = Operands.of(module, example_inputs)
+    operands = ModuleOperands.of(module, example_inputs)
     names = [*operands.names, *target_names]
     # A view cannot be traced everywhere.
     tensors = [tensor.detach().clone() for tensor in (*operands.tensors, *example_targets)]

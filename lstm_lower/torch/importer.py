@@ -34,10 +34,10 @@ from lstm_lower.records import state as training_state
 from lstm_lower.records.origin import Origin
 from lstm_lower.records.state import Role, StatePair
 from lstm_lower.torch import examples, losses, optimizers, pytorch_errors, states
-from lstm_lower.torch.autograd_comparison import Made, OtherSizesError, certified
+from lstm_lower.torch.autograd_comparison import OtherSizesError, TorchStep, certified
 from lstm_lower.torch.axes import DynamicShapes
 from lstm_lower.torch.export import Exported, Traced, closed_further, settled, steps_closed, trace
-from lstm_lower.torch.interface import Operands, brief, named_tensors, numbers
+from lstm_lower.torch.interface import ModuleOperands, brief, named_tensors, numbers
 from lstm_lower.torch.own_gradients import OwnGradientsTakenPass, results_alone, tied
 from lstm_lower.torch.size_comparison import OpenSizes
 from lstm_lower.torch.wrappers import module_of
@@ -125,7 +125,7 @@ def from_torch(
             f"example_targets requires {formula.count} of {type(formula).__name__}, got {len(targets)}; a list is "
             "several targets, torch.tensor([...]) is one"
         )
-    operands = Operands.of(module, example_inputs)
+    operands = ModuleOperands.of(module, example_inputs)
     run = losses.in_torch(loss)
     whole = traced is not None
     result = examples.run_once(module, operands, run, targets if targets or whole else None, whole=whole)
@@ -174,7 +174,7 @@ class _Making:
     """What a step is made of; see `from_torch`."""
 
     module: nn.Module
-    operands: Operands
+    operands: ModuleOperands
     loss: Any
     formula: Loss | str
     targets: Sequence[Tensor]
@@ -233,11 +233,11 @@ class _Making:
 
     def _made(
         self, step: ir.Model, traced: Traced, trained: Collection[str], names: Mapping[int, str], what: What
-    ) -> Made:
+    ) -> TorchStep:
         formula, targets, optimizer = self.formula, self.targets, self.optimizer
-        return Made(step, traced, self.operands, self.loss, formula, targets, trained, names, what, optimizer)
+        return TorchStep(step, traced, self.operands, self.loss, formula, targets, trained, names, what, optimizer)
 
-    def _certify(self, made: Made) -> None:
+    def _certify(self, made: TorchStep) -> None:
         """Compares a step with PyTorch, and records that."""
         traced = made.traced
         if not self.check:

@@ -18,7 +18,7 @@ from lstm_lower.torch.hooks import ParameterHooks, handed_on
 
 
 @dataclasses.dataclass(frozen=True)
-class Operands:
+class ModuleOperands:
     """A module's example inputs.
 
     Attributes:
@@ -34,7 +34,7 @@ class Operands:
     tensors: list[Tensor]
 
     @classmethod
-    def of(cls, module: nn.Module, example_inputs: Any) -> Operands:
+    def of(cls, module: nn.Module, example_inputs: Any) -> ModuleOperands:
         """Binds example inputs to the parameters of `forward`.
 
         Args:
@@ -136,7 +136,7 @@ def _replaced(value: Any, tensors: Any) -> Any:
     return value
 
 
-class Names:
+class ResultNames:
     """What a step returns; known when it has run.
 
     Attributes:
@@ -159,7 +159,7 @@ class Step(nn.Module):
     """
 
     def __init__(
-        self, module: nn.Module, operands: Operands, loss: Any = None, target_names: Sequence[str] = ()
+        self, module: nn.Module, operands: ModuleOperands, loss: Any = None, target_names: Sequence[str] = ()
     ) -> None:
         super().__init__()
         self.module = module
@@ -178,7 +178,7 @@ class Step(nn.Module):
         self.moved_weights: list[str] = []
         self.moves = False
         # An object of its own, since what is set on a module while it is traced is reset.
-        self.names = Names()
+        self.names = ResultNames()
 
     def train(self, mode: bool = True) -> Step:
         """Each module stays in the mode that it is in."""

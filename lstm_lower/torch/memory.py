@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from lstm_lower.errors import UnsupportedOpError, some
 from lstm_lower.replacement import replaced
-from lstm_lower.torch.interface import Operands, named_tensors
+from lstm_lower.torch.interface import ModuleOperands, named_tensors
 
 # The least number that is drawn between 0 and 1, and the largest.
 _EXTREMES = (0.0, 1 - 2.0**-53)
@@ -34,7 +34,7 @@ class Memory:
         # The global generators are what modules draw from.
         self._random = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
 
-    def check(self, result: Any, operands: Operands) -> None:
+    def check(self, result: Any, operands: ModuleOperands) -> None:
         """Calls the module a second time, with the buffers and random numbers of the first.
 
         Args:
@@ -66,7 +66,7 @@ class Memory:
             "output is one of your own"
         )
 
-    def _check_draws(self, operands: Operands) -> None:
+    def _check_draws(self, operands: ModuleOperands) -> None:
         """Refuses numbers of Python and numpy on which results depend; many are drawn in vain."""
         found: list[list[Tensor]] = []
         for number, share in enumerate(_EXTREMES, 1):
@@ -87,7 +87,7 @@ class Memory:
         np.random.set_state(numpy)  # noqa: NPY002
         torch.set_rng_state(own)
 
-    def _again(self, operands: Operands) -> list[Tensor]:
+    def _again(self, operands: ModuleOperands) -> list[Tensor]:
         """What another call returns."""
         for path, part in self._module.named_modules():
             for key in part._buffers:

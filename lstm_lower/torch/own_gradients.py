@@ -29,7 +29,7 @@ from lstm_lower.passes.gradients.registry import Cotangents, Gradients, differen
 from lstm_lower.passes.gradients.reverse import between
 from lstm_lower.passes.model_pass import Pass
 from lstm_lower.replacement import replaced
-from lstm_lower.torch.aten.registry import Call, translates
+from lstm_lower.torch.aten.registry import AtenCall, translates
 from lstm_lower.torch.aten.tracing import operator
 
 _DOMAIN = "lstm_lower.torch.own"
@@ -89,17 +89,17 @@ def _SEED(x: Tensor) -> Tensor:  # noqa: N802
 
 
 @translates(_OWN_GRADIENT)
-def _node_of_own_gradient(n: Call, *groups: Sequence[Expr]) -> Sequence[Expr]:
+def _node_of_own_gradient(n: AtenCall, *groups: Sequence[Expr]) -> Sequence[Expr]:
     return n.of_domain(_DOMAIN, OwnGradient.__name__, [x for group in groups for x in group])
 
 
 @translates(_UNDERIVABLE)
-def _node_of_none(n: Call, *groups: Sequence[Expr]) -> Sequence[Expr]:
+def _node_of_none(n: AtenCall, *groups: Sequence[Expr]) -> Sequence[Expr]:
     return n.of_domain(_DOMAIN, Underivable.__name__, [x for group in groups for x in group])
 
 
 @translates(_SEED)
-def _node_of_seed(n: Call, x: Expr) -> Expr:
+def _node_of_seed(n: AtenCall, x: Expr) -> Expr:
     return n.of_domain(_DOMAIN, Seed.__name__, [x])[0]
 
 

@@ -16,7 +16,7 @@ from lstm_lower.dims import Dim
 from lstm_lower.dtypes import is_complex
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
-from lstm_lower.opdef import Call, Operand
+from lstm_lower.opdef import Call, OperandDeclaration
 from lstm_lower.ops.raw import COMPLEX, COMPUTED, RawOp
 from lstm_lower.passes.formulas.complex_numbers import conjugate
 from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES
@@ -39,7 +39,7 @@ class MatMul(RawOp, a="I K", b="K J"):
     """The product of two matrices, each of which may be transposed."""
 
     @classmethod
-    def shape_spec(cls, operand: Operand, attributes: Mapping[str, Any]) -> dims.ShapeSpec | None:
+    def shape_spec(cls, operand: OperandDeclaration, attributes: Mapping[str, Any]) -> dims.ShapeSpec | None:
         """A transposed operand has its sizes the other way round."""
         spec = operand.spec
         return _TRANSPOSED[spec.text] if spec is not None and attributes.get(f"transpose_{operand.name}") else spec
@@ -129,7 +129,7 @@ def _labels(term: str) -> list[str]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Equation:
+class Summation:
     """Einstein's summation: labels of the operands' axes and of the result's; an ellipsis is one label.
 
     Attributes:
@@ -141,7 +141,7 @@ class Equation:
     output: tuple[str, ...]
 
     @classmethod
-    def of(cls, text: str) -> Equation | None:
+    def of(cls, text: str) -> Summation | None:
         """Reads `ij,jk->ik`; `None` where it is no equation."""
         left, arrow, right = text.replace(" ", "").partition("->")
         terms = [tuple(_labels(term)) for term in (*left.split(","), right)]
@@ -165,7 +165,7 @@ class Einsum(RawOp, T=(*COMPUTED, *COMPLEX)):
     def verify(cls, call: Call) -> None:
         """There are as many operands as the equation has, of its ranks and sizes."""
         text, infos = call.attributes["equation"], call.lists["inputs"]
-        equation = Equation.of(text)
+        equation = Summation.of(text)
         if equation is None:
             raise call.error("attribute equation", "labels as in ij,jk->ik", repr(text))
         if equation.diagonal and ELLIPSIS in equation.output:
@@ -198,15 +198,15 @@ class Einsum(RawOp, T=(*COMPUTED, *COMPLEX)):
 @lowers(Einsum, repeatable=True)
 def einsum(n: Node, b: Builder) -> Expr:
     """A MatMul of two operands whose axes each have a label of their own, an Einsum of others."""
-    equation, operands = Equation.of(n.equation), [_factor(part) for part in n.variadic("inputs")]
+    equation, operands = Summation.of(n.equation), [_factor(part) for part in n.variadic("inputs")]
     assert equation is not None
     if equation.diagonal:
-        once = Equation(equation.inputs, tuple(dict.fromkeys(equation.output)))
+        once = Summation(equation.inputs, tuple(dict.fromkeys(equation.output)))
         return _on_diagonals(_sum(n, b, once, operands), once.output, equation.output)
     return _sum(n, b, equation, operands)
 
 
-def _sum(n: Node, b: Builder, equation: Equation, operands: list[Expr]) -> Expr:
+def _sum(n: Node, b: Builder, equation: Summation, operands: list[Expr]) -> Expr:
     """The sum by an equation whose result has each label once."""
     distinct = all(len(set(labels)) == len(labels) for labels in equation.inputs)
     spread = any(ELLIPSIS in labels for labels in equation.inputs)
@@ -234,7 +234,7 @@ def _on_diagonals(x: Expr, labels: tuple[str, ...], wanted: tuple[str, ...]) -> 
     return spread
 
 
-def _spelled_out(equation: Equation, operands: list[Expr]) -> Equation:
+def _spelled_out(equation: Summation, operands: list[Expr]) -> Summation:
     """The equation with a label for each axis of an ellipsis, counted from its last one: `...1`, `...0`."""
     free = [
         0 if part.shape is None else len(part.shape) - len(labels) + 1
@@ -248,7 +248,7 @@ def _spelled_out(equation: Equation, operands: list[Expr]) -> Equation:
 
     counts = iter(free)
     inputs = tuple(spelled(labels, next(counts) if ELLIPSIS in labels else 0) for labels in equation.inputs)
-    return Equation(inputs, spelled(equation.output, max(free, default=0)))
+    return Summation(inputs, spelled(equation.output, max(free, default=0)))
 
 
 class _Term:
@@ -282,7 +282,7 @@ def _product(sizes: list[int | Expr]) -> int | Expr:
     return total
 
 
-def _contraction(equation: Equation, operands: list[Expr]) -> Expr:
+def _contraction(equation: Summation, operands: list[Expr]) -> Expr:
     """The product of [batch, left, inner] and [batch, inner, right], each group of labels one axis.
 
     Axes of an ellipsis stand first in the batch, where they broadcast.

@@ -16,7 +16,7 @@ from lstm_lower.passes.decompositions.recurrent import with_time_first
 from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES
 from lstm_lower.passes.loops.forward import along_the_first_axis, walks_across
 from lstm_lower.passes.targets import formulas, slow_kernels
-from lstm_lower.passes.targets.target import Lack, Target
+from lstm_lower.passes.targets.target import Lack, RuntimeTarget
 
 
 def _combines(scatter: std.ScatterND) -> bool:
@@ -49,7 +49,7 @@ _DOUBLES = """(double[5,2,3] x, double[1,16,3] w, double[1,16,4] r) => (double[?
 _LOSS = """(float[4,3] x, int64[4] labels) => (float y)
   { one = Constant <value = int64 {1}> () last = Sub (labels, one) y = SoftmaxCrossEntropyLoss (x, last) }"""
 
-CPU = Target(
+CPU = RuntimeTarget(
     "cpu",
     lacks=(
         # Updates are divided among threads without care that two of them may meet at one place: with two threads,

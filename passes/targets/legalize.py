@@ -21,13 +21,13 @@ from lstm_lower.passes.loops.views.loop import is_scan, scans_of
 from lstm_lower.passes.model_pass import Pass
 from lstm_lower.passes.rewriting import Results
 from lstm_lower.passes.targets.cpu import CPU
-from lstm_lower.passes.targets.target import Lack, Target
+from lstm_lower.passes.targets.target import Lack, RuntimeTarget
 
 # Of a model that a target cannot run at all, not every node is worth naming.
 _NAMED = 8
 
 
-def legalizing_passes(target: Target = CPU, *, silent: bool = False) -> list[Pass]:
+def legalizing_passes(target: RuntimeTarget = CPU, *, silent: bool = False) -> list[Pass]:
     """The end of every way through lstm-lower: what makes a model one that a target runs as it is meant.
 
     Args:
@@ -93,7 +93,7 @@ class LegalizePass(RowsPass):
 
     one_walk = False
 
-    def __init__(self, target: Target = CPU, *, silent: bool = False, slow: bool = False) -> None:
+    def __init__(self, target: RuntimeTarget = CPU, *, silent: bool = False, slow: bool = False) -> None:
         """Prepares.
 
         Args:
@@ -157,7 +157,7 @@ class CheckTargetPass(Pass):
 
     preserves = True
 
-    def __init__(self, target: Target, *, silent: bool = False) -> None:
+    def __init__(self, target: RuntimeTarget, *, silent: bool = False) -> None:
         super().__init__()
         self.target = target
         self.silent = silent

@@ -15,7 +15,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.passes.decompositions.arrays import PARTS
 from lstm_lower.passes.targets import formulas
 from lstm_lower.passes.targets.cpu import CPU
-from lstm_lower.passes.targets.target import Lack, Target, Views
+from lstm_lower.passes.targets.target import Lack, RuntimeTarget, Views
 
 _WIDE = frozenset({ir.DataType.DOUBLE})
 _SMALL_FLOATS = frozenset(
@@ -123,7 +123,7 @@ _GGML: Views = (
     *(std.Unsqueeze, std.Where),
 )
 
-_WEBGPU = Target(
+_WEBGPU = RuntimeTarget(
     "webgpu",
     lacks=(
         # The loop runs on the processor and hands the device's kernels in its body what lies there.
@@ -154,7 +154,7 @@ _WEBGPU = Target(
 TARGETS = {
     target.name: target
     for target in (
-        Target(
+        RuntimeTarget(
             "openvino",
             lacks=(
                 Lack(std.LSTM, "with peepholes", lambda view: view.peepholes is not None, silent=True),
@@ -170,7 +170,7 @@ TARGETS = {
             closed_bodies=True,
             nested_loops=False,
         ),
-        Target(
+        RuntimeTarget(
             "ggml",
             runs=_GGML,
             lacks=(
@@ -186,7 +186,7 @@ TARGETS = {
             narrowed=_WIDE,
         ),
         # Loops and branches are decided on the host: a capture of what the device does cannot hold them.
-        Target(
+        RuntimeTarget(
             "cuda-graph",
             lacks=(
                 *(Lack(std.ControlFlow), Lack(std.NonZero), Lack(std.Unique), Lack(std.Compress), Lack(std.Shape)),
@@ -203,7 +203,7 @@ TARGETS = {
         ),
         # Nothing is known that they lack. Forms for onnxruntime's kernels on processors, which a model has where no
         # target is named, would only add kernels here.
-        *(Target(name) for name in ("coreml", "cuda", "directml", "rocm", "tensorrt")),
+        *(RuntimeTarget(name) for name in ("coreml", "cuda", "directml", "rocm", "tensorrt")),
         CPU,
         _WEBGPU,
         # onnxruntime-web's build with WebGPU is without kernels for float64, on the processor, too.
@@ -214,7 +214,7 @@ TARGETS = {
 }
 
 
-def target_of(name: str | None) -> Target:
+def target_of(name: str | None) -> RuntimeTarget:
     """A target by name; onnxruntime's own kernels where none is named.
 
     Raises:

@@ -59,7 +59,7 @@ class Lack:
 
 
 @dataclasses.dataclass(frozen=True)
-class Target:
+class RuntimeTarget:
     """A runtime.
 
     Attributes:

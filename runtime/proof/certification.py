@@ -36,8 +36,12 @@ _LAST_PLACES = 4
 _BLOCK = 1 << 20
 
 
+class NotComparedError(Exception):
+    """There is nothing to compare; the message says why."""
+
+
 @dataclasses.dataclass(frozen=True)
-class Difference:
+class ResultDifference:
     """A result that no rounding explains.
 
     Attributes:
@@ -52,7 +56,7 @@ class Difference:
 
 
 @dataclasses.dataclass(frozen=True)
-class Comparison:
+class StepComparison:
     """A step beside its framework.
 
     Attributes:
@@ -62,17 +66,17 @@ class Comparison:
     """
 
     errors: Mapping[Kind, Mapping[str, float]]
-    differences: Sequence[Difference] = ()
+    differences: Sequence[ResultDifference] = ()
     undecided: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
-    def joined(self, other: Comparison) -> Comparison:
+    def joined(self, other: StepComparison) -> StepComparison:
         """Both, of different results."""
         errors: dict[Kind, Mapping[str, float]] = {
             kind: {**self.errors.get(kind, {}), **other.errors.get(kind, {})}
             for kind in KINDS
             if kind in self.errors or kind in other.errors
         }
-        return Comparison(errors, [*self.differences, *other.differences], {**self.undecided, **other.undecided})
+        return StepComparison(errors, [*self.differences, *other.differences], {**self.undecided, **other.undecided})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,7 +143,7 @@ def compare(
     moved: Callable[[], Sequence[Results]] = tuple,
     before: Mapping[str, Array] | None = None,
     narrow: bool = False,
-) -> Comparison:
+) -> StepComparison:
     """Compares what a step and its framework compute from the same state at the same example.
 
     Args:
@@ -172,17 +176,17 @@ def compare(
         apart = max(map(pair.apart, arrays), default=0.0)
         if pair.apart(pair.actual) > _TIMES * apart:
             absent = step.get(kind, {}).get(name) is None, framework[kind][name] is None
-            differences.append(Difference(kind, name, _said(kind, pair, errors[kind][name], absent)))
+            differences.append(ResultDifference(kind, name, _said(kind, pair, errors[kind][name], absent)))
         elif apart > DECIDING * pair.magnitude():
             del errors[kind][name]
             undecided[f"{kind} '{name}'"] = "the framework's own is another one where weights move in their last place"
-    return Comparison(errors, differences, undecided)
+    return StepComparison(errors, differences, undecided)
 
 
 def refuse_differences(
     model: str,
     framework: str,
-    comparison: Comparison,
+    comparison: StepComparison,
     way: str = "write what these depend on with other operations",
 ) -> None:
     """Refuses a step that differs from its framework.
@@ -210,7 +214,7 @@ def refuse_differences(
 def certificate(
     framework: str,
     sizes: Mapping[str, Sequence[int]],
-    comparison: Comparison,
+    comparison: StepComparison,
     not_compared: Mapping[str, str] | None = None,
     also: Sequence[Mapping[str, Sequence[int]]] = (),
 ) -> Certificate:

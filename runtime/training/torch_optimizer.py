@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 _STEP = ("step",)
 
 
-class OptimizerState:
+class TorchOptimizerState:
     """What a step keeps, beside an optimizer."""
 
     def __init__(self, optimizer: Any, module: Any, kept: Sequence[Kept] | None) -> None:

@@ -50,7 +50,7 @@ from lstm_lower.runtime.training.diagnosis import NonFinite, first_nonfinite, sp
 from lstm_lower.runtime.training.evaluator import Evaluator
 from lstm_lower.runtime.training.learner import OnNan, StepResult
 from lstm_lower.runtime.training.open_sizes import drawn_values
-from lstm_lower.runtime.training.torch_optimizer import OptimizerState
+from lstm_lower.runtime.training.torch_optimizer import TorchOptimizerState
 from lstm_lower.runtime.training.trainable import Trainable
 from lstm_lower.runtime.values import as_array, dtype_of, number_dtype, shortest, signature
 
@@ -517,8 +517,8 @@ class Trainer(Trainable):
             values |= self._optimizer_state(module, optimizer).taken(held)
         self.load_state_dict(held | values)
 
-    def _optimizer_state(self, module: Any, optimizer: Any) -> OptimizerState:
-        return OptimizerState(optimizer, module, optimizer_state.parse(self.model.metadata_props))
+    def _optimizer_state(self, module: Any, optimizer: Any) -> TorchOptimizerState:
+        return TorchOptimizerState(optimizer, module, optimizer_state.parse(self.model.metadata_props))
 
     def to_keras(self, model: Any, optimizer: Any = None) -> None:
         """Copies weights and what layers keep into a Keras model; its `save` writes them as Keras does.

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lstm_lower as ll
-from lstm_lower.declarations import Attribute, Operand
+from lstm_lower.declarations import AttributeDeclaration, OperandDeclaration
 from lstm_lower.dtypes import DTYPES, DType
 from lstm_lower.opdef import REGISTRY, Arranged, OpDef, TensorInfo
 from tests.support.examples import tried
@@ -61,7 +61,9 @@ class Chance(random.Random):
         return self.randint(0, 4) if self.often() else self.choice((-1, 1)) * self.large(0, 62)
 
 
-def info(chance: Chance, declared: Operand, types: dict[str, DType], sizes: dict[str, int]) -> TensorInfo | None:
+def info(
+    chance: Chance, declared: OperandDeclaration, types: dict[str, DType], sizes: dict[str, int]
+) -> TensorInfo | None:
     """What is known of an operand, most of it as the definition wants it."""
     if chance.seldom():
         return None
@@ -112,7 +114,7 @@ FITTING: dict[Any, st.SearchStrategy[Any]] = {
 }
 
 
-def _fitting(attribute: Attribute) -> st.SearchStrategy[Any]:
+def _fitting(attribute: AttributeDeclaration) -> st.SearchStrategy[Any]:
     return st.sampled_from(attribute.choices) if attribute.choices else FITTING.get(attribute.type, ANYTHING)
 
 

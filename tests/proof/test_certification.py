@@ -27,7 +27,7 @@ def array(*numbers: float, dtype: str = "float32") -> Array:
     return np.array(numbers, dtype)
 
 
-def names(comparison: certification.Comparison) -> list[tuple[str, str]]:
+def names(comparison: certification.StepComparison) -> list[tuple[str, str]]:
     return [(each.kind, each.name) for each in comparison.differences]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from lstm_lower import budget
 from lstm_lower.checkpoints.messages import AttrValue, DataType, GraphDef, NodeDef
-from lstm_lower.declarations import Attribute
+from lstm_lower.declarations import AttributeDeclaration
 from lstm_lower.errors import InvalidModelError
 from lstm_lower.opdef import DOMAIN, definition
 
@@ -177,7 +177,7 @@ def _declared(arguments: Iterable[Any]) -> tuple[Argument, ...]:
     )  # fmt: skip
 
 
-def _default(variadic: bool, attribute: Attribute | None) -> int | None:
+def _default(variadic: bool, attribute: AttributeDeclaration | None) -> int | None:
     if not variadic:
         return 1
     return attribute.default if attribute is not None and isinstance(attribute.default, int) else None

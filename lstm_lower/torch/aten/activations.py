@@ -14,22 +14,22 @@ from lstm_lower.passes.formulas import special_functions
 from lstm_lower.passes.formulas.special_functions import SELU_SCALE, SELU_SCALE_ALPHA
 from lstm_lower.passes.training.losses import softplus
 from lstm_lower.torch.aten.random import uniform
-from lstm_lower.torch.aten.registry import Call, translates
+from lstm_lower.torch.aten.registry import AtenCall, translates
 
 aten = torch.ops.aten
 
 
 @translates(aten.softmax.int, aten._softmax.default, aten._safe_softmax.default)
-def _softmax(n: Call, x: Expr, axis: int, *_: Any, dtype: Any = None) -> Expr:
+def _softmax(n: AtenCall, x: Expr, axis: int, *_: Any, dtype: Any = None) -> Expr:
     return _along_axis(n, std.Softmax, x, axis)
 
 
 @translates(aten.log_softmax.int, aten._log_softmax.default)
-def _log_softmax(n: Call, x: Expr, axis: int, *_: Any, dtype: Any = None) -> Expr:
+def _log_softmax(n: AtenCall, x: Expr, axis: int, *_: Any, dtype: Any = None) -> Expr:
     return _along_axis(n, std.LogSoftmax, x, axis)
 
 
-def _along_axis(n: Call, op: type[std.AlongAxis], x: Expr, axis: int) -> Expr:
+def _along_axis(n: AtenCall, op: type[std.AlongAxis], x: Expr, axis: int) -> Expr:
     x = x.cast(n.dtype)
     if x.shape == ():
         return n.b.op(op, x.unsqueeze(0), axis=0).squeeze(0)
@@ -37,17 +37,17 @@ def _along_axis(n: Call, op: type[std.AlongAxis], x: Expr, axis: int) -> Expr:
 
 
 @translates(aten.relu.default)
-def _relu(n: Call, x: Expr) -> Expr:
+def _relu(n: AtenCall, x: Expr) -> Expr:
     return n.b.op(std.Relu, x) if x.dtype.is_floating_point() else x.maximum(0)
 
 
 @translates(aten.hardtanh.default)
-def _hardtanh(n: Call, x: Expr, low: Any = -1, high: Any = 1) -> Expr:
+def _hardtanh(n: AtenCall, x: Expr, low: Any = -1, high: Any = 1) -> Expr:
     return bounded(x, low, high)
 
 
 @translates(aten.relu6.default)
-def _relu6(n: Call, x: Expr) -> Expr:
+def _relu6(n: AtenCall, x: Expr) -> Expr:
     return bounded(x, 0, 6)
 
 
@@ -61,27 +61,27 @@ def bounded(x: Expr, low: float, high: float) -> Expr:
 
 
 @translates(aten.hardsigmoid.default)
-def _hardsigmoid(n: Call, x: Expr) -> Expr:
+def _hardsigmoid(n: AtenCall, x: Expr) -> Expr:
     return n.b.op(std.HardSigmoid, x, alpha=1 / 6, beta=0.5)
 
 
 @translates(aten.hardswish.default)
-def _hardswish(n: Call, x: Expr) -> Expr:
+def _hardswish(n: AtenCall, x: Expr) -> Expr:
     return n.b.op(std.HardSwish, x)
 
 
 @translates(aten.silu.default)
-def _silu(n: Call, x: Expr) -> Expr:
+def _silu(n: AtenCall, x: Expr) -> Expr:
     return x * sigmoid(x)
 
 
 @translates(aten.mish.default)
-def _mish(n: Call, x: Expr) -> Expr:
+def _mish(n: AtenCall, x: Expr) -> Expr:
     return x * tanh(softplus(x))
 
 
 @translates(aten.softplus.default)
-def _softplus(n: Call, x: Expr, beta: float = 1, threshold: float = 20) -> Expr:
+def _softplus(n: AtenCall, x: Expr, beta: float = 1, threshold: float = 20) -> Expr:
     if beta == 1 and threshold >= 20:
         # What is beyond it rounds to x in float32, and next to that in float64.
         return softplus(x) if x.dtype != ir.DataType.DOUBLE else n.b.where(x > threshold, x, softplus(x))
@@ -90,17 +90,17 @@ def _softplus(n: Call, x: Expr, beta: float = 1, threshold: float = 20) -> Expr:
 
 
 @translates(aten.log_sigmoid.default)
-def _log_sigmoid(n: Call, x: Expr) -> Expr:
+def _log_sigmoid(n: AtenCall, x: Expr) -> Expr:
     return -softplus(-x)
 
 
 @translates(aten.log_sigmoid_forward.default)
-def _log_sigmoid_forward(n: Call, x: Expr) -> list[Expr | None]:
+def _log_sigmoid_forward(n: AtenCall, x: Expr) -> list[Expr | None]:
     return [-softplus(-x), None]
 
 
 @translates(aten.elu.default)
-def _elu(n: Call, x: Expr, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Expr:
+def _elu(n: AtenCall, x: Expr, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Expr:
     made = n.b.op(std.Elu, x if input_scale == 1 else x * input_scale, alpha=float(alpha))
     if input_scale != 1:
         made = n.b.where(x > 0, x, made)
@@ -108,12 +108,12 @@ def _elu(n: Call, x: Expr, alpha: float = 1, scale: float = 1, input_scale: floa
 
 
 @translates(aten.selu.default)
-def _selu(n: Call, x: Expr) -> Expr:
+def _selu(n: AtenCall, x: Expr) -> Expr:
     return n.b.op(std.Selu, x, alpha=SELU_SCALE_ALPHA / SELU_SCALE, gamma=SELU_SCALE)
 
 
 @translates(aten.celu.default)
-def _celu(n: Call, x: Expr, alpha: float = 1) -> Expr:
+def _celu(n: AtenCall, x: Expr, alpha: float = 1) -> Expr:
     if x.dtype == ir.DataType.DOUBLE:
         # onnxruntime has Celu in float32 alone.
         return n.b.op(std.Elu, x / alpha) * alpha
@@ -121,7 +121,7 @@ def _celu(n: Call, x: Expr, alpha: float = 1) -> Expr:
 
 
 @translates(aten.gelu.default)
-def _gelu(n: Call, x: Expr, *, approximate: str = "none") -> Expr:
+def _gelu(n: AtenCall, x: Expr, *, approximate: str = "none") -> Expr:
     if approximate == "tanh":
         return x * 0.5 * (tanh((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)) + 1)
     if x.dtype == ir.DataType.DOUBLE:
@@ -130,19 +130,19 @@ def _gelu(n: Call, x: Expr, *, approximate: str = "none") -> Expr:
 
 
 @translates(aten.glu.default)
-def _glu(n: Call, x: Expr, axis: int = -1) -> Expr:
+def _glu(n: AtenCall, x: Expr, axis: int = -1) -> Expr:
     rank = len(x.shape or ())
     value, gate = x.split(2, axis=axis % rank)
     return value * sigmoid(gate)
 
 
 @translates(aten.leaky_relu.default)
-def _leaky_relu(n: Call, x: Expr, slope: float = 0.01) -> Expr:
+def _leaky_relu(n: AtenCall, x: Expr, slope: float = 0.01) -> Expr:
     return n.b.op(std.LeakyRelu, x, alpha=float(slope))
 
 
 @translates(aten.prelu.default, aten._prelu_kernel.default)
-def _prelu(n: Call, x: Expr, slope: Expr) -> Expr:
+def _prelu(n: AtenCall, x: Expr, slope: Expr) -> Expr:
     rank = len(x.shape or ())
     if len(slope.shape or ()) == 1 and rank > 2:
         slope = slope.unsqueeze(*range(1, rank - 1))
@@ -152,22 +152,22 @@ def _prelu(n: Call, x: Expr, slope: Expr) -> Expr:
 
 
 @translates(aten.threshold.default)
-def _threshold(n: Call, x: Expr, threshold: float, value: float) -> Expr:
+def _threshold(n: AtenCall, x: Expr, threshold: float, value: float) -> Expr:
     return n.b.where(x <= threshold, value, x)
 
 
 @translates(aten.softshrink.default)
-def _softshrink(n: Call, x: Expr, bound: float = 0.5) -> Expr:
+def _softshrink(n: AtenCall, x: Expr, bound: float = 0.5) -> Expr:
     return n.b.op(std.Shrink, x, lambd=float(bound), bias=float(bound))
 
 
 @translates(aten.hardshrink.default)
-def _hardshrink(n: Call, x: Expr, bound: float = 0.5) -> Expr:
+def _hardshrink(n: AtenCall, x: Expr, bound: float = 0.5) -> Expr:
     return n.b.op(std.Shrink, x, lambd=float(bound), bias=0.0)
 
 
 @translates(aten.rrelu.default)
-def _rrelu(n: Call, x: Expr, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False) -> Expr:
+def _rrelu(n: AtenCall, x: Expr, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False) -> Expr:
     """Slopes below zero that are drawn, or their mean (Xu et al., 2015)."""
     if not training:
         return n.b.op(std.LeakyRelu, x, alpha=(lower + upper) / 2)

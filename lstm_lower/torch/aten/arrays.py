@@ -13,7 +13,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import END, Builder, Expr
 from lstm_lower.passes.formulas.rows import turned
 from lstm_lower.passes.formulas.sizes import up_to
-from lstm_lower.torch.aten.registry import Call, Size, translates
+from lstm_lower.torch.aten.registry import AtenCall, Size, translates
 
 aten = torch.ops.aten
 
@@ -45,7 +45,7 @@ def with_axes(x: Expr) -> Expr:
     return x if rank_of(x) else x.unsqueeze(0)
 
 
-def broadcast_to(n: Call, x: Expr, sizes: Sequence[Size]) -> Expr:
+def broadcast_to(n: AtenCall, x: Expr, sizes: Sequence[Size]) -> Expr:
     """Repeated to a shape; nothing is emitted for one that is known to be its own."""
     if x.shape is not None and list(x.shape) == list(sizes):
         return x
@@ -81,22 +81,22 @@ def move_axes(x: Expr, sources: Sequence[int], targets: Sequence[int]) -> Expr:
     aten.flatten.using_ints,
     aten.unflatten.int,
 )
-def _view(n: Call, x: Expr, *_: Any) -> Expr:
+def _view(n: AtenCall, x: Expr, *_: Any) -> Expr:
     return n.reshape(x, n.shape)
 
 
 @translates(aten.expand.default, aten.expand_copy.default)
-def _expand(n: Call, x: Expr, size: Any, *, implicit: bool = False) -> Expr:
+def _expand(n: AtenCall, x: Expr, size: Any, *, implicit: bool = False) -> Expr:
     return broadcast_to(n, x, n.shape)
 
 
 @translates(aten.permute.default, aten.permute_copy.default)
-def _permute(n: Call, x: Expr, dims: Sequence[int]) -> Expr:
+def _permute(n: AtenCall, x: Expr, dims: Sequence[int]) -> Expr:
     return n.b.transpose(x, [counted(x, dim) for dim in dims])
 
 
 @translates(aten.transpose.int, aten.transpose_copy.int)
-def _transpose(n: Call, x: Expr, dim0: int, dim1: int) -> Expr:
+def _transpose(n: AtenCall, x: Expr, dim0: int, dim1: int) -> Expr:
     order = list(range(rank_of(x)))
     if order:
         first, second = counted(x, dim0), counted(x, dim1)
@@ -105,12 +105,12 @@ def _transpose(n: Call, x: Expr, dim0: int, dim1: int) -> Expr:
 
 
 @translates(aten.t.default, aten.t_copy.default, aten.numpy_T.default)
-def _reversed_axes(n: Call, x: Expr) -> Expr:
+def _reversed_axes(n: AtenCall, x: Expr) -> Expr:
     return n.b.transpose(x, [*reversed(range(rank_of(x)))])
 
 
 @translates(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.squeeze_copy.default)
-def _squeeze(n: Call, x: Expr, dim: int | Sequence[int] | None = None) -> Expr:
+def _squeeze(n: AtenCall, x: Expr, dim: int | Sequence[int] | None = None) -> Expr:
     """Without the axes of one element that the trace leaves out."""
     sizes = n.fake(0).shape
     named = range(len(sizes)) if dim is None else [dim] if isinstance(dim, int) else dim
@@ -119,19 +119,19 @@ def _squeeze(n: Call, x: Expr, dim: int | Sequence[int] | None = None) -> Expr:
 
 
 @translates(aten.unsqueeze.default, aten.unsqueeze_copy.default)
-def _unsqueeze(n: Call, x: Expr, dim: int) -> Expr:
+def _unsqueeze(n: AtenCall, x: Expr, dim: int) -> Expr:
     return x.unsqueeze(dim % (rank_of(x) + 1))
 
 
 @translates(aten.cat.default, aten.concatenate.default)
-def _cat(n: Call, tensors: Sequence[Expr], dim: int = 0) -> Expr:
+def _cat(n: AtenCall, tensors: Sequence[Expr], dim: int = 0) -> Expr:
     # A vector of nothing may stand beside tensors of any rank.
     parts = [x for x in tensors if rank_of(x) == len(n.results[0].shape)]
     return n.b.concat([x.cast(n.dtype) for x in parts], counted(parts[0], dim))
 
 
 @translates(aten.stack.default)
-def _stack(n: Call, tensors: Sequence[Expr], dim: int = 0) -> Expr:
+def _stack(n: AtenCall, tensors: Sequence[Expr], dim: int = 0) -> Expr:
     axis = dim % len(n.results[0].shape)
     return n.b.concat([x.cast(n.dtype).unsqueeze(axis) for x in tensors], axis)
 
@@ -148,32 +148,34 @@ def _stack(n: Call, tensors: Sequence[Expr], dim: int = 0) -> Expr:
     aten.tensor_split.sections,
     aten.tensor_split.indices,
 )
-def _split(n: Call, x: Expr, how: Any, dim: int = 0) -> list[Expr]:
+def _split(n: AtenCall, x: Expr, how: Any, dim: int = 0) -> list[Expr]:
     axis = counted(x, dim)
     sizes = [part[axis] for part in n.shapes]
     return [x] if len(sizes) == 1 else n.b.ops(std.Split, x, n.vector(sizes), outputs=len(sizes), axis=axis)
 
 
 @translates(aten.unbind.int, aten.unbind_copy.int)
-def _unbind(n: Call, x: Expr, dim: int = 0) -> list[Expr]:
+def _unbind(n: AtenCall, x: Expr, dim: int = 0) -> list[Expr]:
     axis = counted(x, dim)
     return [x.take(place, axis=axis) for place in range(len(n.results))]
 
 
 @translates(aten.select.int, aten.select_copy.int)
-def _select(n: Call, x: Expr, dim: int, index: Size) -> Expr:
+def _select(n: AtenCall, x: Expr, dim: int, index: Size) -> Expr:
     return x.take(index, axis=counted(x, dim))
 
 
 @translates(aten.slice.Tensor, aten.slice_copy.Tensor)
-def _slice(n: Call, x: Expr, dim: int = 0, start: Size | None = None, end: Size | None = None, step: int = 1) -> Expr:
+def _slice(
+    n: AtenCall, x: Expr, dim: int = 0, start: Size | None = None, end: Size | None = None, step: int = 1
+) -> Expr:
     first, last = vector_of(start or 0), vector_of(END if end is None else end)
     whole = isinstance(last, int) and last >= END
     return x if first == 0 and whole and step == 1 else n.b.slice(x, first, last, counted(x, dim), step)
 
 
 @translates(aten.narrow.default, aten.narrow_copy.default)
-def _narrow(n: Call, x: Expr, dim: int, start: Size, length: Size) -> Expr:
+def _narrow(n: AtenCall, x: Expr, dim: int, start: Size, length: Size) -> Expr:
     axis = counted(x, dim)
     first = vector_of(start)
     if isinstance(first, int) and first < 0:
@@ -183,7 +185,7 @@ def _narrow(n: Call, x: Expr, dim: int, start: Size, length: Size) -> Expr:
 
 @translates(aten.slice_scatter.default)
 def _slice_scatter(
-    n: Call, x: Expr, src: Expr, dim: int = 0, start: Size | None = None, end: Size | None = None, step: int = 1
+    n: AtenCall, x: Expr, src: Expr, dim: int = 0, start: Size | None = None, end: Size | None = None, step: int = 1
 ) -> Expr:
     axis, b = counted(x, dim), n.b
     src = src.cast(x.dtype)
@@ -207,7 +209,7 @@ def _written(x: Expr, axis: int, places: Expr, src: Expr) -> Expr:
 
 
 @translates(aten.select_scatter.default)
-def _select_scatter(n: Call, x: Expr, src: Expr, dim: int, index: Size) -> Expr:
+def _select_scatter(n: AtenCall, x: Expr, src: Expr, dim: int, index: Size) -> Expr:
     axis, b = counted(x, dim), n.b
     place = vector_of(index)
     if not isinstance(place, int) or place < 0:
@@ -218,7 +220,7 @@ def _select_scatter(n: Call, x: Expr, src: Expr, dim: int, index: Size) -> Expr:
     return b.concat(parts[1:] if place == 0 else parts, axis)
 
 
-def _padded(n: Call, x: Expr, pad: Sequence[Size], mode: str, value: Any = None) -> Expr:
+def _padded(n: AtenCall, x: Expr, pad: Sequence[Size], mode: str, value: Any = None) -> Expr:
     """What stands around the last axes, of which the last one's widths are first; widths below zero cut."""
     rank, b = rank_of(x), n.b
     widths: list[Size] = [0] * (2 * rank)
@@ -232,21 +234,21 @@ def _padded(n: Call, x: Expr, pad: Sequence[Size], mode: str, value: Any = None)
 
 
 @translates(aten.constant_pad_nd.default)
-def _constant_pad(n: Call, x: Expr, pad: Sequence[Size], value: Any = 0) -> Expr:
+def _constant_pad(n: AtenCall, x: Expr, pad: Sequence[Size], value: Any = 0) -> Expr:
     return _padded(n, x, pad, "constant", value)
 
 
 @translates(aten.reflection_pad1d.default, aten.reflection_pad2d.default, aten.reflection_pad3d.default)
-def _reflection_pad(n: Call, x: Expr, padding: Sequence[Size]) -> Expr:
+def _reflection_pad(n: AtenCall, x: Expr, padding: Sequence[Size]) -> Expr:
     return _edged(n, x, padding, "reflect")
 
 
 @translates(aten.replication_pad1d.default, aten.replication_pad2d.default, aten.replication_pad3d.default)
-def _replication_pad(n: Call, x: Expr, padding: Sequence[Size]) -> Expr:
+def _replication_pad(n: AtenCall, x: Expr, padding: Sequence[Size]) -> Expr:
     return _edged(n, x, padding, "edge")
 
 
-def _edged(n: Call, x: Expr, pad: Sequence[Size], mode: str) -> Expr:
+def _edged(n: AtenCall, x: Expr, pad: Sequence[Size], mode: str) -> Expr:
     """Around what is cut already."""
     cut = [at_most_zero(width) for width in pad]
     return _padded(n, _padded(n, x, cut, "constant"), [_at_least_zero(width) for width in pad], mode)
@@ -262,7 +264,7 @@ def _at_least_zero(width: Size) -> Size:
 
 
 @translates(aten._pad_circular.default)
-def _circular_pad(n: Call, x: Expr, pad: Sequence[Size]) -> Expr:
+def _circular_pad(n: AtenCall, x: Expr, pad: Sequence[Size]) -> Expr:
     """Axis by axis: the end before the start, the start behind the end."""
     b, rank = n.b, rank_of(x)
     for place in range(len(pad) // 2):
@@ -280,7 +282,7 @@ def _circular_pad(n: Call, x: Expr, pad: Sequence[Size]) -> Expr:
 
 
 @translates(aten.pad.default)
-def _pad(n: Call, x: Expr, pad: Sequence[Size], mode: str = "constant", value: Any = None) -> Expr:
+def _pad(n: AtenCall, x: Expr, pad: Sequence[Size], mode: str = "constant", value: Any = None) -> Expr:
     if mode == "constant":
         return _padded(n, x, pad, "constant", value)
     if mode == "circular":
@@ -289,7 +291,7 @@ def _pad(n: Call, x: Expr, pad: Sequence[Size], mode: str = "constant", value: A
 
 
 @translates(aten.roll.default)
-def _roll(n: Call, x: Expr, shifts: Any, dims: Sequence[int] = ()) -> Expr:
+def _roll(n: AtenCall, x: Expr, shifts: Any, dims: Sequence[int] = ()) -> Expr:
     steps = list(shifts) if isinstance(shifts, (list, tuple)) else [shifts]
     if not dims:
         return n.reshape(_rolled(with_axes(x).reshape(-1), steps[0], 0), n.shape)
@@ -310,12 +312,12 @@ def _rolled(x: Expr, shift: Size, axis: int) -> Expr:
 
 
 @translates(aten.flip.default)
-def _flip(n: Call, x: Expr, dims: Sequence[int]) -> Expr:
+def _flip(n: AtenCall, x: Expr, dims: Sequence[int]) -> Expr:
     return turned(x, [counted(x, dim) for dim in dims])
 
 
 def _triangle(*, upper: bool) -> Callable[..., Expr]:
-    def triangle(n: Call, x: Expr, diagonal: Size = 0) -> Expr:
+    def triangle(n: AtenCall, x: Expr, diagonal: Size = 0) -> Expr:
         b, offset = n.b, n.scalar(diagonal, ir.DataType.INT64)
         if x.dtype in _TRIANGULAR:
             moved = () if isinstance(diagonal, int) and diagonal == 0 else (offset,)
@@ -334,7 +336,7 @@ translates(aten.triu.default)(_triangle(upper=True))
 
 
 @translates(aten.diagonal.default, aten.diagonal_copy.default)
-def _diagonal(n: Call, x: Expr, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Expr:
+def _diagonal(n: AtenCall, x: Expr, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Expr:
     """Elements of rows that lie one behind the other, at equal distances."""
     matrix = move_axes(x, (dim1, dim2), (-2, -1))
     *batch, rows, columns = sizes_of(matrix)
@@ -345,7 +347,7 @@ def _diagonal(n: Call, x: Expr, offset: int = 0, dim1: int = 0, dim2: int = 1) -
 
 
 @translates(aten.diagonal_scatter.default)
-def _diagonal_scatter(n: Call, x: Expr, src: Expr, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Expr:
+def _diagonal_scatter(n: AtenCall, x: Expr, src: Expr, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Expr:
     matrix = move_axes(x, (dim1, dim2), (-2, -1))
     rows, columns = (up_to(n.b, matrix.size(axis)) for axis in (-2, -1))
     there = (columns - offset).equals(rows.unsqueeze(1))
@@ -356,7 +358,7 @@ def _diagonal_scatter(n: Call, x: Expr, src: Expr, offset: int = 0, dim1: int = 
 
 
 @translates(aten.diag_embed.default)
-def _diag_embed(n: Call, x: Expr, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Expr:
+def _diag_embed(n: AtenCall, x: Expr, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Expr:
     """Each element in a row of its own, where row and column say."""
     b = n.b
     around = (0, offset) if offset >= 0 else (-offset, 0)
@@ -366,7 +368,7 @@ def _diag_embed(n: Call, x: Expr, offset: int = 0, dim1: int = -2, dim2: int = -
     return move_axes(b.where(there, x.unsqueeze(rank_of(x)), n.scalar(0, x.dtype)), (-2, -1), (dim1, dim2))
 
 
-def _strided(n: Call, sizes: Sequence[Size], strides: Sequence[Size], offset: Size | None) -> Expr:
+def _strided(n: AtenCall, sizes: Sequence[Size], strides: Sequence[Size], offset: Size | None) -> Expr:
     """Numbers of elements in memory, of a view's shape."""
     b = n.b
     numbers = b.constant(0) if offset is None else n.scalar(offset, ir.DataType.INT64)
@@ -376,7 +378,7 @@ def _strided(n: Call, sizes: Sequence[Size], strides: Sequence[Size], offset: Si
     return numbers
 
 
-def _in_memory(n: Call, x: Expr) -> Expr:
+def _in_memory(n: AtenCall, x: Expr) -> Expr:
     """The elements as they lie in memory."""
     if not n.fake(0).is_contiguous():
         raise n.refuse("a tensor whose elements lie in order", "call contiguous() before as_strided")
@@ -385,14 +387,14 @@ def _in_memory(n: Call, x: Expr) -> Expr:
 
 @translates(aten.as_strided.default, aten.as_strided_copy.default)
 def _as_strided(
-    n: Call, x: Expr, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None = None
+    n: AtenCall, x: Expr, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None = None
 ) -> Expr:
     return _in_memory(n, x).take(_strided(n, size, stride, storage_offset))
 
 
 @translates(aten.as_strided_scatter.default)
 def _as_strided_scatter(
-    n: Call, x: Expr, src: Expr, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None = None
+    n: AtenCall, x: Expr, src: Expr, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None = None
 ) -> Expr:
     places = with_axes(_strided(n, size, stride, storage_offset)).reshape(-1)
     values = with_axes(src.cast(x.dtype)).reshape(-1)
@@ -400,7 +402,7 @@ def _as_strided_scatter(
 
 
 @translates(aten.unfold.default, aten.unfold_copy.default)
-def _unfold(n: Call, x: Expr, dimension: int, size: int, step: int) -> Expr:
+def _unfold(n: AtenCall, x: Expr, dimension: int, size: int, step: int) -> Expr:
     """Windows along an axis, whose elements stand along a new last one."""
     x, axis = with_axes(x), counted(x, dimension)
     places = up_to(n.b, vector_of(n.shape[axis])).unsqueeze(1) * step + up_to(n.b, vector_of(size))
@@ -408,14 +410,14 @@ def _unfold(n: Call, x: Expr, dimension: int, size: int, step: int) -> Expr:
 
 
 @translates(aten.repeat.default, aten.tile.default)
-def _repeat(n: Call, x: Expr, repeats: Sequence[Size]) -> Expr:
+def _repeat(n: AtenCall, x: Expr, repeats: Sequence[Size]) -> Expr:
     missing = max(0, len(n.results[0].shape) - rank_of(x))
     repeats = [*[1] * (len(n.results[0].shape) - len(repeats)), *repeats]
     return n.b.op(std.Tile, x.unsqueeze(*range(missing)), n.vector(repeats))
 
 
 @translates(aten.repeat_interleave.Tensor)
-def _places_repeated(n: Call, repeats: Expr, output_size: Size | None = None) -> Expr:
+def _places_repeated(n: AtenCall, repeats: Expr, output_size: Size | None = None) -> Expr:
     """Each place as often as is said: how many of them have ended before."""
     b = n.b
     ends = b.op(std.CumSum, repeats.cast(ir.DataType.INT64), b.constant(0))
@@ -424,7 +426,7 @@ def _places_repeated(n: Call, repeats: Expr, output_size: Size | None = None) ->
 
 
 @translates(aten.meshgrid.indexing, aten.meshgrid.default)
-def _meshgrid(n: Call, tensors: Sequence[Expr], indexing: str = "ij") -> list[Expr]:
+def _meshgrid(n: AtenCall, tensors: Sequence[Expr], indexing: str = "ij") -> list[Expr]:
     rank = len(tensors)
     order = [1, 0, *range(2, rank)] if indexing == "xy" and rank > 1 else list(range(rank))
     return [

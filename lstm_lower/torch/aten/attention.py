@@ -11,14 +11,14 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.torch.aten.layers import dropped, rank_of
-from lstm_lower.torch.aten.registry import Call, Size, translates
+from lstm_lower.torch.aten.registry import AtenCall, Size, translates
 
 aten = torch.ops.aten
 
 
 @translates(aten.scaled_dot_product_attention.default)
 def _attention(
-    n: Call,
+    n: AtenCall,
     query: Expr,
     key: Expr,
     value: Expr,
@@ -48,7 +48,7 @@ def _attention(
     return dropped(weights, dropout) @ value if dropout else weights @ value
 
 
-def _weights(n: Call, scores: Expr, mask: Expr | None, rank: int) -> Expr:
+def _weights(n: AtenCall, scores: Expr, mask: Expr | None, rank: int) -> Expr:
     b, last = n.b, max(rank, rank_of(scores)) - 1
     if mask is None:
         return b.op(std.Softmax, scores, axis=last)
@@ -61,7 +61,7 @@ def _weights(n: Call, scores: Expr, mask: Expr | None, rank: int) -> Expr:
     return b.where(some, weights, 0)
 
 
-def _repeated(n: Call, x: Expr, shape: list[Size], heads: Size) -> Expr:
+def _repeated(n: AtenCall, x: Expr, shape: list[Size], heads: Size) -> Expr:
     """Keys or values of which several heads of queries share one (Ainslie et al., 2023)."""
     own = shape[-3]
     if isinstance(own, int) and isinstance(heads, int):

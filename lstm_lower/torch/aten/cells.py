@@ -9,7 +9,7 @@ import torch
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr, sigmoid, tanh
-from lstm_lower.torch.aten.registry import Call, translates
+from lstm_lower.torch.aten.registry import AtenCall, translates
 
 aten = torch.ops.aten
 
@@ -20,20 +20,22 @@ def _linear(x: Expr, weight: Expr, bias: Expr | None) -> Expr:
 
 @translates(aten.rnn_tanh_cell.default)
 def _rnn_tanh(
-    n: Call, x: Expr, h: Expr, w_ih: Expr, w_hh: Expr, b_ih: Expr | None = None, b_hh: Expr | None = None
+    n: AtenCall, x: Expr, h: Expr, w_ih: Expr, w_hh: Expr, b_ih: Expr | None = None, b_hh: Expr | None = None
 ) -> Expr:
     return tanh(_linear(h, w_hh, b_hh) + _linear(x, w_ih, b_ih))
 
 
 @translates(aten.rnn_relu_cell.default)
 def _rnn_relu(
-    n: Call, x: Expr, h: Expr, w_ih: Expr, w_hh: Expr, b_ih: Expr | None = None, b_hh: Expr | None = None
+    n: AtenCall, x: Expr, h: Expr, w_ih: Expr, w_hh: Expr, b_ih: Expr | None = None, b_hh: Expr | None = None
 ) -> Expr:
     return n.b.op(std.Relu, _linear(h, w_hh, b_hh) + _linear(x, w_ih, b_ih))
 
 
 @translates(aten.gru_cell.default)
-def _gru(n: Call, x: Expr, h: Expr, w_ih: Expr, w_hh: Expr, b_ih: Expr | None = None, b_hh: Expr | None = None) -> Expr:
+def _gru(
+    n: AtenCall, x: Expr, h: Expr, w_ih: Expr, w_hh: Expr, b_ih: Expr | None = None, b_hh: Expr | None = None
+) -> Expr:
     """The next state [B, H]; gates are reset, update and new (Cho et al., 2014), as the weights' rows have them."""
     x_reset, x_update, x_new = _linear(x, w_ih, b_ih).split(3, axis=1)
     h_reset, h_update, h_new = _linear(h, w_hh, b_hh).split(3, axis=1)
@@ -43,7 +45,7 @@ def _gru(n: Call, x: Expr, h: Expr, w_ih: Expr, w_hh: Expr, b_ih: Expr | None = 
 
 @translates(aten.lstm_cell.default)
 def _lstm(
-    n: Call,
+    n: AtenCall,
     x: Expr,
     states: list[Expr],
     w_ih: Expr,

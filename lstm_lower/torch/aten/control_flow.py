@@ -10,7 +10,7 @@ import torch
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, detached
-from lstm_lower.torch.aten.registry import Call, translates
+from lstm_lower.torch.aten.registry import AtenCall, translates
 
 aten = torch.ops.aten
 higher_order = torch.ops.higher_order
@@ -29,7 +29,7 @@ CHECKS = {
 
 
 @translates(higher_order.cond)
-def _cond(n: Call, condition: Any, then: Graph, otherwise: Graph, operands: Sequence[Any] = ()) -> Sequence[Expr]:
+def _cond(n: AtenCall, condition: Any, then: Graph, otherwise: Graph, operands: Sequence[Any] = ()) -> Sequence[Expr]:
     if isinstance(condition, bool):
         return n.translation.graph(then if condition else otherwise, operands, n.b)
     condition = condition.cast(ir.DataType.BOOL)
@@ -41,7 +41,7 @@ def _cond(n: Call, condition: Any, then: Graph, otherwise: Graph, operands: Sequ
     return n.b.branch(condition, branch(then), branch(otherwise))
 
 
-def _typed(n: Call, b: Builder, results: Sequence[Any]) -> list[Expr]:
+def _typed(n: AtenCall, b: Builder, results: Sequence[Any]) -> list[Expr]:
     """What a body returns, in the dtypes that the trace states, as values that belong to it."""
     return [
         b.wrap(x.cast(dtype).value) if isinstance(x, Expr) else b.constant(x, dtype)
@@ -51,7 +51,7 @@ def _typed(n: Call, b: Builder, results: Sequence[Any]) -> list[Expr]:
 
 @translates(higher_order.scan)
 def _scan(
-    n: Call, body: Graph, states: Sequence[Expr], xs: Sequence[Expr], additional: Sequence[Any] = ()
+    n: AtenCall, body: Graph, states: Sequence[Expr], xs: Sequence[Expr], additional: Sequence[Any] = ()
 ) -> Sequence[Expr]:
     def step(carried: list[Expr], parts: list[Expr]) -> tuple[Sequence[Expr], Sequence[Expr]]:
         b = (carried or parts)[0].builder
@@ -66,7 +66,7 @@ def _scan(
 
 @translates(higher_order.while_loop)
 def _while_loop(
-    n: Call, condition: Graph, body: Graph, carried: Sequence[Any], additional: Sequence[Any] = ()
+    n: AtenCall, condition: Graph, body: Graph, carried: Sequence[Any], additional: Sequence[Any] = ()
 ) -> Sequence[Expr]:
     b = n.b
     first = [
@@ -90,29 +90,31 @@ def _while_loop(
     return b.ops(std.Loop, None, goes_on(first, b), *first, outputs=len(first), body=inner.graph)
 
 
-def _kept(n: Call, place: int) -> list[Any]:
+def _kept(n: AtenCall, place: int) -> list[Any]:
     """The shape that a loop carries on."""
     return [n.translation.sizes.dim(size) for size in getattr(n.results[place], "shape", ())]
 
 
 @translates(higher_order.wrap_with_set_grad_enabled)
-def _with_gradients(n: Call, enabled: bool, graph: Graph, *operands: Any) -> Sequence[Any]:
+def _with_gradients(n: AtenCall, enabled: bool, graph: Graph, *operands: Any) -> Sequence[Any]:
     results = n.translation.graph(graph, operands, n.b)
     return results if enabled else [detached(x) if isinstance(x, Expr) else x for x in results]
 
 
 @translates(higher_order.wrap_with_autocast)
-def _with_autocast(n: Call, device: Any, dtype: Any, enabled: Any, cached: Any, graph: Graph, *operands: Any) -> Any:
+def _with_autocast(
+    n: AtenCall, device: Any, dtype: Any, enabled: Any, cached: Any, graph: Graph, *operands: Any
+) -> Any:
     return n.translation.graph(graph, operands, n.b)
 
 
 @translates(aten.detach.default, aten.lift_fresh_copy.default)
-def _stopped(n: Call, x: Expr) -> Expr:
+def _stopped(n: AtenCall, x: Expr) -> Expr:
     return detached(x)
 
 
 @translates(aten._local_scalar_dense.default, aten.item.default)
-def _item(n: Call, x: Expr) -> Expr:
+def _item(n: AtenCall, x: Expr) -> Expr:
     """A number of a tensor's only element, which bears no gradient."""
     kind = (
         ir.DataType.BOOL

@@ -15,13 +15,13 @@ from lstm_lower.graph.builder import Expr
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.torch.aten import open_sizes
 from lstm_lower.torch.aten.arrays import triangle_places, vector_of
-from lstm_lower.torch.aten.registry import Call, Size, translates
+from lstm_lower.torch.aten.registry import AtenCall, Size, translates
 
 aten = torch.ops.aten
 INT64, DOUBLE = ir.DataType.INT64, ir.DataType.DOUBLE
 
 
-def _filled(n: Call, value: Any) -> Expr:
+def _filled(n: AtenCall, value: Any) -> Expr:
     """The result's shape full of a number, known or not."""
     if isinstance(value, Expr):
         scalar = value.cast(n.dtype)
@@ -32,22 +32,22 @@ def _filled(n: Call, value: Any) -> Expr:
 
 
 @translates(aten.full.default, aten.full_like.default)
-def _full(n: Call, like: Any, fill_value: Any, **_: Any) -> Expr:
+def _full(n: AtenCall, like: Any, fill_value: Any, **_: Any) -> Expr:
     return _filled(n, fill_value)
 
 
 @translates(aten.new_full.default)
-def _new_full(n: Call, like: Expr, size: Any, fill_value: Any, **_: Any) -> Expr:
+def _new_full(n: AtenCall, like: Expr, size: Any, fill_value: Any, **_: Any) -> Expr:
     return _filled(n, fill_value)
 
 
 @translates(aten.scalar_tensor.default)
-def _scalar_tensor(n: Call, value: Any, **_: Any) -> Expr:
+def _scalar_tensor(n: AtenCall, value: Any, **_: Any) -> Expr:
     return _filled(n, value)
 
 
 def _of(value: int) -> Callable[..., Expr]:
-    def filled(n: Call, *_: Any, **__: Any) -> Expr:
+    def filled(n: AtenCall, *_: Any, **__: Any) -> Expr:
         return _filled(n, value)
 
     return filled
@@ -63,17 +63,17 @@ translates(aten.ones.default, aten.ones_like.default, aten.new_ones.default)(_of
 
 
 @translates(aten.arange.default)
-def _arange(n: Call, end: Any, **options: Any) -> Expr:
+def _arange(n: AtenCall, end: Any, **options: Any) -> Expr:
     return _numbers(n, 0, end, 1, **options)
 
 
 @translates(aten.arange.start)
-def _arange_from(n: Call, start: Any, end: Any, **options: Any) -> Expr:
+def _arange_from(n: AtenCall, start: Any, end: Any, **options: Any) -> Expr:
     return _numbers(n, start, end, 1, **options)
 
 
 @translates(aten.arange.start_step)
-def _numbers(n: Call, start: Any, end: Any, step: Any = 1, **_: Any) -> Expr:
+def _numbers(n: AtenCall, start: Any, end: Any, step: Any = 1, **_: Any) -> Expr:
     """Multiples of the step from the start on, as many as the trace says."""
     b, (count,) = n.b, n.shape
     bounds = start, end, step
@@ -89,7 +89,7 @@ def _numbers(n: Call, start: Any, end: Any, step: Any = 1, **_: Any) -> Expr:
 
 
 @translates(aten.linspace.default)
-def _linspace(n: Call, start: Any, end: Any, steps: Size, **_: Any) -> Expr:
+def _linspace(n: AtenCall, start: Any, end: Any, steps: Size, **_: Any) -> Expr:
     """Numbers at equal distances, counted from both ends, as in PyTorch."""
     b = n.b
     first, last, count = (n.scalar(x, n.dtype) for x in (start, end, steps))
@@ -101,37 +101,37 @@ def _linspace(n: Call, start: Any, end: Any, steps: Size, **_: Any) -> Expr:
 
 
 @translates(aten.logspace.default)
-def _logspace(n: Call, start: Any, end: Any, steps: Size, base: float = 10.0, **options: Any) -> Expr:
+def _logspace(n: AtenCall, start: Any, end: Any, steps: Size, base: float = 10.0, **options: Any) -> Expr:
     return n.scalar(base, n.dtype) ** _linspace(n, start, end, steps, **options)
 
 
 @translates(aten.eye.default)
-def _square_eye(n: Call, size: Size, **_: Any) -> Expr:
+def _square_eye(n: AtenCall, size: Size, **_: Any) -> Expr:
     return identity(n, size, size)
 
 
 @translates(aten.eye.m)
-def _eye(n: Call, rows: Size, columns: Size, **_: Any) -> Expr:
+def _eye(n: AtenCall, rows: Size, columns: Size, **_: Any) -> Expr:
     return identity(n, rows, columns)
 
 
-def identity(n: Call, rows: Size, columns: Size) -> Expr:
+def identity(n: AtenCall, rows: Size, columns: Size) -> Expr:
     """Ones where row and column are the same, in the result's dtype."""
     row, column = (up_to(n.b, vector_of(size)) for size in (rows, columns))
     return row.unsqueeze(1).equals(column).cast(n.dtype)
 
 
 @translates(aten.tril_indices.default)
-def _lower_places(n: Call, row: Size, col: Size, offset: int = 0, **_: Any) -> Expr:
+def _lower_places(n: AtenCall, row: Size, col: Size, offset: int = 0, **_: Any) -> Expr:
     return triangle_places(n.b, row, col, offset, upper=False)
 
 
 @translates(aten.triu_indices.default)
-def _upper_places(n: Call, row: Size, col: Size, offset: int = 0, **_: Any) -> Expr:
+def _upper_places(n: AtenCall, row: Size, col: Size, offset: int = 0, **_: Any) -> Expr:
     return triangle_places(n.b, row, col, offset, upper=True)
 
 
-def _cosines(n: Call, length: Size, shares: Sequence[float], *, periodic: bool) -> Expr:
+def _cosines(n: AtenCall, length: Size, shares: Sequence[float], *, periodic: bool) -> Expr:
     """A window that is a sum of cosines of multiples of the angle."""
     around = n.scalar(length, n.dtype) if periodic else (n.scalar(length, n.dtype) - 1).maximum(1)
     angles = up_to(n.b, vector_of(length)).cast(n.dtype) * (2 * math.pi) / around
@@ -144,20 +144,22 @@ def _cosines(n: Call, length: Size, shares: Sequence[float], *, periodic: bool) 
 
 @translates(aten.hamming_window.default, aten.hamming_window.periodic, aten.hamming_window.periodic_alpha)
 @translates(aten.hamming_window.periodic_alpha_beta)
-def _hamming(n: Call, length: Size, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, **_: Any) -> Expr:
+def _hamming(
+    n: AtenCall, length: Size, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, **_: Any
+) -> Expr:
     return _cosines(n, length, (alpha, -beta), periodic=periodic)
 
 
 @translates(aten.hann_window.default, aten.hann_window.periodic)
-def _hann(n: Call, length: Size, periodic: bool = True, **_: Any) -> Expr:
+def _hann(n: AtenCall, length: Size, periodic: bool = True, **_: Any) -> Expr:
     return _cosines(n, length, (0.5, -0.5), periodic=periodic)
 
 
 @translates(aten.blackman_window.default, aten.blackman_window.periodic)
-def _blackman(n: Call, length: Size, periodic: bool = True, **_: Any) -> Expr:
+def _blackman(n: AtenCall, length: Size, periodic: bool = True, **_: Any) -> Expr:
     return _cosines(n, length, (0.42, -0.5, 0.08), periodic=periodic)
 
 
 @translates(open_sizes.window)
-def _window(n: Call, length: Size, shares: Sequence[float], periodic: bool, **_: Any) -> Expr:
+def _window(n: AtenCall, length: Size, shares: Sequence[float], periodic: bool, **_: Any) -> Expr:
     return _cosines(n, length, shares, periodic=periodic)

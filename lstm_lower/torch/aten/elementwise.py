@@ -15,7 +15,7 @@ import torch
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr, detached
 from lstm_lower.passes.formulas.special_functions import expm1_of, log1p_of
-from lstm_lower.torch.aten.registry import Call, Result, translates
+from lstm_lower.torch.aten.registry import AtenCall, Result, translates
 
 aten = torch.ops.aten
 
@@ -23,7 +23,7 @@ BOOL, INT64 = ir.DataType.BOOL, ir.DataType.INT64
 
 
 @translates(aten.add.Tensor, aten.add.Scalar)
-def _add(n: Call, x: Any, y: Any, alpha: Any = 1) -> Expr:
+def _add(n: AtenCall, x: Any, y: Any, alpha: Any = 1) -> Expr:
     x, y = n.promoted(x, y, dtype=n.dtype)
     if n.dtype == BOOL:
         return x | y
@@ -31,30 +31,30 @@ def _add(n: Call, x: Any, y: Any, alpha: Any = 1) -> Expr:
 
 
 @translates(aten.sub.Tensor, aten.sub.Scalar)
-def _sub(n: Call, x: Any, y: Any, alpha: Any = 1) -> Expr:
+def _sub(n: AtenCall, x: Any, y: Any, alpha: Any = 1) -> Expr:
     x, y = n.promoted(x, y, dtype=n.dtype)
     return x - (y if alpha == 1 else y * n.scalar(alpha, n.dtype))
 
 
 @translates(aten.rsub.Tensor, aten.rsub.Scalar)
-def _rsub(n: Call, x: Expr, y: Any, alpha: Any = 1) -> Expr:
+def _rsub(n: AtenCall, x: Expr, y: Any, alpha: Any = 1) -> Expr:
     return _sub(n, y, x, alpha)
 
 
 @translates(aten.mul.Tensor, aten.mul.Scalar)
-def _mul(n: Call, x: Any, y: Any) -> Expr:
+def _mul(n: AtenCall, x: Any, y: Any) -> Expr:
     x, y = n.promoted(x, y, dtype=n.dtype)
     return x & y if n.dtype == BOOL else x * y
 
 
 @translates(aten.div.Tensor, aten.div.Scalar, aten.true_divide.Tensor)
-def _div(n: Call, x: Any, y: Any) -> Expr:
+def _div(n: AtenCall, x: Any, y: Any) -> Expr:
     x, y = n.promoted(x, y, dtype=n.dtype)
     return x / y
 
 
 @translates(aten.div.Tensor_mode, aten.div.Scalar_mode)
-def _div_mode(n: Call, x: Any, y: Any, rounding_mode: str | None = None) -> Expr:
+def _div_mode(n: AtenCall, x: Any, y: Any, rounding_mode: str | None = None) -> Expr:
     x, y = n.promoted(x, y, dtype=n.dtype)
     if rounding_mode is None:
         return x / y
@@ -64,7 +64,7 @@ def _div_mode(n: Call, x: Any, y: Any, rounding_mode: str | None = None) -> Expr
 
 
 @translates(aten.floor_divide.default, aten.floor_divide.Scalar)
-def _floor_divide(n: Call, x: Any, y: Any) -> Expr:
+def _floor_divide(n: AtenCall, x: Any, y: Any) -> Expr:
     return _floor_quotient(*n.promoted(x, y, dtype=n.dtype))
 
 
@@ -88,18 +88,18 @@ def _remainder_of(x: Expr, y: Expr) -> Expr:
 
 
 @translates(aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor)
-def _remainder(n: Call, x: Any, y: Any) -> Expr:
+def _remainder(n: AtenCall, x: Any, y: Any) -> Expr:
     return _remainder_of(*n.promoted(x, y, dtype=n.dtype))
 
 
 @translates(aten.fmod.Tensor, aten.fmod.Scalar)
-def _fmod(n: Call, x: Any, y: Any) -> Expr:
+def _fmod(n: AtenCall, x: Any, y: Any) -> Expr:
     """What is left over, with the dividend's sign."""
     return n.b.op(std.Mod, *n.promoted(x, y, dtype=n.dtype), fmod=1)
 
 
 @translates(aten.pow.Tensor_Tensor, aten.pow.Tensor_Scalar, aten.pow.Scalar, aten.float_power.Tensor_Scalar)
-def _pow(n: Call, x: Any, exponent: Any) -> Expr:
+def _pow(n: AtenCall, x: Any, exponent: Any) -> Expr:
     if isinstance(exponent, (int, float)) and exponent in (1, 2, 3) and isinstance(x, Expr):
         x = x.cast(n.dtype)
         return x if exponent == 1 else x * x if exponent == 2 else x * x * x
@@ -108,46 +108,46 @@ def _pow(n: Call, x: Any, exponent: Any) -> Expr:
 
 
 @translates(aten.square.default)
-def _square(n: Call, x: Expr) -> Expr:
+def _square(n: AtenCall, x: Expr) -> Expr:
     return x * x
 
 
 @translates(aten.neg.default)
-def _neg(n: Call, x: Expr) -> Expr:
+def _neg(n: AtenCall, x: Expr) -> Expr:
     return -x
 
 
 @translates(aten.clone.default, aten.alias.default, aten.lift_fresh_copy.default, aten.lift.default)
 @translates(aten.positive.default, aten.resolve_conj.default, aten.resolve_neg.default, aten.contiguous.default)
-def _same(n: Call, x: Expr) -> Expr:
+def _same(n: AtenCall, x: Expr) -> Expr:
     return x
 
 
 @translates(aten._to_copy.default, aten.to.dtype)
-def _to_copy(n: Call, x: Expr, *_: Any, **__: Any) -> Expr:
+def _to_copy(n: AtenCall, x: Expr, *_: Any, **__: Any) -> Expr:
     """Another dtype; of what is no number an integer is not defined."""
     return x.cast(n.dtype)
 
 
 @translates(aten.copy.default)
-def _copy(n: Call, x: Expr, y: Expr, *_: Any) -> Expr:
+def _copy(n: AtenCall, x: Expr, y: Expr, *_: Any) -> Expr:
     """Another tensor's values, in the shape and dtype of the first."""
     return _expanded(n, y.cast(n.dtype))
 
 
 @translates(aten.fill.Scalar, aten.fill.Tensor)
-def _fill(n: Call, x: Expr, value: Any) -> Expr:
+def _fill(n: AtenCall, x: Expr, value: Any) -> Expr:
     return _expanded(n, n.scalar(value, n.dtype))
 
 
-def _expanded(n: Call, x: Expr) -> Expr:
+def _expanded(n: AtenCall, x: Expr) -> Expr:
     sizes = n.shape
     if all(isinstance(size, int) for size in sizes) and x.shape == tuple(sizes):
         return x
     return n.b.op(std.Expand, x, n.vector(sizes))
 
 
-def _computed(op: type[std.Standard]) -> Callable[[Call, Expr], Expr]:
+def _computed(op: type[std.Standard]) -> Callable[[AtenCall, Expr], Expr]:
     """An operator of ONNX's of one operand, computed in the result's dtype."""
     return lambda n, x: n.b.op(op, x.cast(n.dtype))
 
@@ -175,47 +175,47 @@ for _overload, _op in {
 
 
 @translates(aten.rsqrt.default)
-def _rsqrt(n: Call, x: Expr) -> Expr:
+def _rsqrt(n: AtenCall, x: Expr) -> Expr:
     return 1 / x.cast(n.dtype).sqrt()
 
 
 @translates(aten.abs.default)
-def _abs(n: Call, x: Expr) -> Expr:
+def _abs(n: AtenCall, x: Expr) -> Expr:
     return x if x.dtype == BOOL else x.abs()
 
 
 @translates(aten.log1p.default)
-def _log1p(n: Call, x: Expr) -> Expr:
+def _log1p(n: AtenCall, x: Expr) -> Expr:
     return log1p_of(x.cast(n.dtype))
 
 
 @translates(aten.expm1.default)
-def _expm1(n: Call, x: Expr) -> Expr:
+def _expm1(n: AtenCall, x: Expr) -> Expr:
     return expm1_of(x.cast(n.dtype))
 
 
 @translates(aten.log2.default)
-def _log2(n: Call, x: Expr) -> Expr:
+def _log2(n: AtenCall, x: Expr) -> Expr:
     return x.cast(n.dtype).log() / math.log(2)
 
 
 @translates(aten.log10.default)
-def _log10(n: Call, x: Expr) -> Expr:
+def _log10(n: AtenCall, x: Expr) -> Expr:
     return x.cast(n.dtype).log() / math.log(10)
 
 
 @translates(aten.exp2.default)
-def _exp2(n: Call, x: Expr) -> Expr:
+def _exp2(n: AtenCall, x: Expr) -> Expr:
     x = x.cast(n.dtype)
     return x.like(2) ** x
 
 
 @translates(aten.sign.default, aten.sgn.default)
-def _sign(n: Call, x: Expr) -> Expr:
+def _sign(n: AtenCall, x: Expr) -> Expr:
     return x if x.dtype == BOOL else n.b.op(std.Sign, x)
 
 
-def _rounding(op: type[std.Standard]) -> Callable[[Call, Expr], Expr]:
+def _rounding(op: type[std.Standard]) -> Callable[[AtenCall, Expr], Expr]:
     return lambda n, x: x if x.dtype.is_integer() else n.b.op(op, x)
 
 
@@ -225,7 +225,7 @@ translates(aten.round.default)(_rounding(std.Round))
 
 
 @translates(aten.round.decimals)
-def _round_decimals(n: Call, x: Expr, *, decimals: int = 0) -> Expr:
+def _round_decimals(n: AtenCall, x: Expr, *, decimals: int = 0) -> Expr:
     scale = float(10 ** abs(decimals))
     if decimals < 0:
         return n.b.op(std.Round, x / scale) * scale
@@ -233,7 +233,7 @@ def _round_decimals(n: Call, x: Expr, *, decimals: int = 0) -> Expr:
 
 
 @translates(aten.trunc.default, aten.fix.default)
-def _trunc(n: Call, x: Expr) -> Expr:
+def _trunc(n: AtenCall, x: Expr) -> Expr:
     return x if x.dtype.is_integer() else truncated(x)
 
 
@@ -244,11 +244,11 @@ def truncated(x: Expr) -> Expr:
 
 
 @translates(aten.frac.default)
-def _frac(n: Call, x: Expr) -> Expr:
+def _frac(n: AtenCall, x: Expr) -> Expr:
     return x - truncated(x)
 
 
-def _comparison(compare: Callable[[Expr, Expr], Expr]) -> Callable[[Call, Any, Any], Expr]:
+def _comparison(compare: Callable[[Expr, Expr], Expr]) -> Callable[[AtenCall, Any, Any], Expr]:
     return lambda n, x, y: compare(*n.promoted(x, y))
 
 
@@ -269,7 +269,7 @@ for _name, _compare in {
     translates(_packet.Tensor, _packet.Scalar)(_comparison(_compare))
 
 
-def _logical(op: type[std.Standard]) -> Callable[[Call, Expr, Expr], Expr]:
+def _logical(op: type[std.Standard]) -> Callable[[AtenCall, Expr, Expr], Expr]:
     return lambda n, x, y: n.b.op(op, x.cast(BOOL), y.cast(BOOL))
 
 
@@ -279,12 +279,12 @@ translates(aten.logical_xor.default)(_logical(std.Xor))
 
 
 @translates(aten.logical_not.default)
-def _logical_not(n: Call, x: Expr) -> Expr:
+def _logical_not(n: AtenCall, x: Expr) -> Expr:
     return ~x.cast(BOOL)
 
 
-def _bitwise(of_bools: type[std.Standard], of_integers: type[std.Standard]) -> Callable[[Call, Any, Any], Expr]:
-    def formula(n: Call, x: Any, y: Any) -> Expr:
+def _bitwise(of_bools: type[std.Standard], of_integers: type[std.Standard]) -> Callable[[AtenCall, Any, Any], Expr]:
+    def formula(n: AtenCall, x: Any, y: Any) -> Expr:
         return n.b.op(of_bools if n.dtype == BOOL else of_integers, *n.promoted(x, y, dtype=n.dtype))
 
     return formula
@@ -301,67 +301,67 @@ for _name, _of_bools, _of_integers in (
 
 
 @translates(aten.bitwise_not.default)
-def _bitwise_not(n: Call, x: Expr) -> Expr:
+def _bitwise_not(n: AtenCall, x: Expr) -> Expr:
     return ~x if x.dtype == BOOL else n.b.op(std.BitwiseNot, x)
 
 
 @translates(*(getattr(aten.bitwise_left_shift, kind) for kind in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")))
 @translates(aten.__lshift__.Tensor, aten.__lshift__.Scalar)
-def _left_shift(n: Call, x: Any, y: Any) -> Expr:
+def _left_shift(n: AtenCall, x: Any, y: Any) -> Expr:
     x, y = n.promoted(x, y, dtype=n.dtype)
     return x * (x.like(2) ** y)
 
 
 @translates(*(getattr(aten.bitwise_right_shift, kind) for kind in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")))
 @translates(aten.__rshift__.Tensor, aten.__rshift__.Scalar)
-def _right_shift(n: Call, x: Any, y: Any) -> Expr:
+def _right_shift(n: AtenCall, x: Any, y: Any) -> Expr:
     """Rounded down, as bits of negative numbers are."""
     x, y = n.promoted(x, y, dtype=n.dtype)
     return _floor_quotient(x, x.like(2) ** y)
 
 
 @translates(aten.isnan.default)
-def _isnan(n: Call, x: Expr) -> Expr:
+def _isnan(n: AtenCall, x: Expr) -> Expr:
     return n.b.op(std.IsNaN, x) if x.dtype.is_floating_point() else _everywhere(n, value=False)
 
 
 @translates(aten.isinf.default)
-def _isinf(n: Call, x: Expr) -> Expr:
+def _isinf(n: AtenCall, x: Expr) -> Expr:
     return n.b.op(std.IsInf, x) if x.dtype.is_floating_point() else _everywhere(n, value=False)
 
 
 @translates(aten.isposinf.default)
-def _isposinf(n: Call, x: Expr) -> Expr:
+def _isposinf(n: AtenCall, x: Expr) -> Expr:
     return x.equals(math.inf) if x.dtype.is_floating_point() else _everywhere(n, value=False)
 
 
 @translates(aten.isneginf.default)
-def _isneginf(n: Call, x: Expr) -> Expr:
+def _isneginf(n: AtenCall, x: Expr) -> Expr:
     return x.equals(-math.inf) if x.dtype.is_floating_point() else _everywhere(n, value=False)
 
 
 @translates(aten.isfinite.default)
-def _isfinite(n: Call, x: Expr) -> Expr:
+def _isfinite(n: AtenCall, x: Expr) -> Expr:
     return x.abs() < math.inf if x.dtype.is_floating_point() else _everywhere(n, value=True)
 
 
-def _everywhere(n: Call, *, value: bool) -> Expr:
+def _everywhere(n: AtenCall, *, value: bool) -> Expr:
     return n.b.fill(value, n.vector(n.shape), BOOL)
 
 
 @translates(aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf)
-def _where(n: Call, condition: Expr, x: Any, y: Any) -> Expr:
+def _where(n: AtenCall, condition: Expr, x: Any, y: Any) -> Expr:
     x, y = n.promoted(x, y, dtype=n.dtype)
     return n.b.op(std.Where, condition.cast(BOOL), x, y)
 
 
 @translates(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
-def _masked_fill(n: Call, x: Expr, mask: Expr, value: Any) -> Expr:
+def _masked_fill(n: AtenCall, x: Expr, mask: Expr, value: Any) -> Expr:
     return n.b.op(std.Where, mask.cast(BOOL), n.scalar(value, n.dtype), x)
 
 
 @translates(aten.clamp.default, aten.clamp.Tensor)
-def _clamp(n: Call, x: Expr, low: Any = None, high: Any = None) -> Expr:
+def _clamp(n: AtenCall, x: Expr, low: Any = None, high: Any = None) -> Expr:
     """Elements at bounds belong to the operand, and to `high` where that is below `low`."""
     x = x.cast(n.dtype)
     if not isinstance(low, Expr) and not isinstance(high, Expr):
@@ -376,23 +376,23 @@ def _clamp(n: Call, x: Expr, low: Any = None, high: Any = None) -> Expr:
 
 
 @translates(aten.clamp_min.default, aten.clamp_min.Tensor)
-def _clamp_min(n: Call, x: Expr, low: Any) -> Expr:
+def _clamp_min(n: AtenCall, x: Expr, low: Any) -> Expr:
     return _clamp(n, x, low)
 
 
 @translates(aten.clamp_max.default, aten.clamp_max.Tensor)
-def _clamp_max(n: Call, x: Expr, high: Any) -> Expr:
+def _clamp_max(n: AtenCall, x: Expr, high: Any) -> Expr:
     return _clamp(n, x, None, high)
 
 
 @translates(aten.maximum.default)
-def _maximum(n: Call, x: Expr, y: Expr) -> Expr:
+def _maximum(n: AtenCall, x: Expr, y: Expr) -> Expr:
     x, y = n.promoted(x, y, dtype=n.dtype)
     return x | y if n.dtype == BOOL else x.maximum(y)
 
 
 @translates(aten.minimum.default)
-def _minimum(n: Call, x: Expr, y: Expr) -> Expr:
+def _minimum(n: AtenCall, x: Expr, y: Expr) -> Expr:
     x, y = n.promoted(x, y, dtype=n.dtype)
     return x & y if n.dtype == BOOL else x.minimum(y)
 
@@ -402,14 +402,14 @@ def _no_number(x: Expr) -> Expr:
 
 
 @translates(aten.fmax.default)
-def _fmax(n: Call, x: Expr, y: Expr) -> Expr:
+def _fmax(n: AtenCall, x: Expr, y: Expr) -> Expr:
     """The larger one, or that which is a number."""
     x, y = n.promoted(x, y, dtype=n.dtype)
     return n.b.where((x >= y) | _no_number(y), x, y)
 
 
 @translates(aten.fmin.default)
-def _fmin(n: Call, x: Expr, y: Expr) -> Expr:
+def _fmin(n: AtenCall, x: Expr, y: Expr) -> Expr:
     x, y = n.promoted(x, y, dtype=n.dtype)
     return n.b.where((x <= y) | _no_number(y), x, y)
 
@@ -420,7 +420,7 @@ def has_minus(x: Expr) -> Expr:
 
 
 @translates(aten.signbit.default)
-def _signbit(n: Call, x: Expr) -> Expr:
+def _signbit(n: AtenCall, x: Expr) -> Expr:
     return _everywhere(n, value=False) if x.dtype == BOOL else has_minus(x)
 
 
@@ -430,19 +430,19 @@ def with_sign_of(x: Expr, sign: Expr) -> Expr:
 
 
 @translates(aten.ldexp.Tensor)
-def _ldexp(n: Call, x: Expr, exponent: Expr) -> Expr:
+def _ldexp(n: AtenCall, x: Expr, exponent: Expr) -> Expr:
     x, exponent = n.promoted(x, exponent, dtype=n.dtype)
     return x * (x.like(2) ** exponent)
 
 
 @translates(aten.copysign.Tensor, aten.copysign.Scalar)
-def _copysign(n: Call, x: Expr, y: Any) -> Expr:
+def _copysign(n: AtenCall, x: Expr, y: Any) -> Expr:
     x, y = n.promoted(x, y, dtype=n.dtype)
     return with_sign_of(x, y)
 
 
 @translates(aten.atan2.default)
-def _atan2(n: Call, y: Expr, x: Expr) -> Expr:
+def _atan2(n: AtenCall, y: Expr, x: Expr) -> Expr:
     return angle_of(*n.promoted(y, x, dtype=n.dtype))
 
 
@@ -461,7 +461,7 @@ def angle_of(y: Expr, x: Expr) -> Expr:
 
 
 @translates(aten.hypot.default)
-def _hypot(n: Call, x: Expr, y: Expr) -> Expr:
+def _hypot(n: AtenCall, x: Expr, y: Expr) -> Expr:
     """The length of two legs; their squares may be too large for the dtype."""
     b = n.b
     x, y = n.promoted(x, y, dtype=n.dtype)
@@ -471,7 +471,7 @@ def _hypot(n: Call, x: Expr, y: Expr) -> Expr:
     return scale * (x * x + y * y).sqrt()
 
 
-def _log_of_sum(n: Call, x: Expr, y: Expr, base: float) -> Expr:
+def _log_of_sum(n: AtenCall, x: Expr, y: Expr, base: float) -> Expr:
     b = n.b
     x, y = n.promoted(x, y, dtype=n.dtype)
     most = x.maximum(y)
@@ -482,18 +482,18 @@ def _log_of_sum(n: Call, x: Expr, y: Expr, base: float) -> Expr:
 
 
 @translates(aten.logaddexp.default)
-def _logaddexp(n: Call, x: Expr, y: Expr) -> Expr:
+def _logaddexp(n: AtenCall, x: Expr, y: Expr) -> Expr:
     """By the larger one and how much smaller the other is."""
     return _log_of_sum(n, x, y, math.e)
 
 
 @translates(aten.logaddexp2.default)
-def _logaddexp2(n: Call, x: Expr, y: Expr) -> Expr:
+def _logaddexp2(n: AtenCall, x: Expr, y: Expr) -> Expr:
     return _log_of_sum(n, x, y, 2)
 
 
 @translates(aten.xlogy.Tensor, aten.xlogy.Scalar_Other, aten.xlogy.Scalar_Self)
-def _xlogy(n: Call, x: Any, y: Any) -> Expr:
+def _xlogy(n: AtenCall, x: Any, y: Any) -> Expr:
     """The product has a slope where the first factor is 0."""
     x, y = n.promoted(x, y, dtype=n.dtype)
     empty = x.equals(0) & (y <= 0)
@@ -501,7 +501,7 @@ def _xlogy(n: Call, x: Any, y: Any) -> Expr:
 
 
 @translates(aten.sinc.default)
-def _sinc(n: Call, x: Expr) -> Expr:
+def _sinc(n: AtenCall, x: Expr) -> Expr:
     """Sine of pi x by pi x, with a slope at 0."""
     b, x = n.b, x.cast(n.dtype)
     empty = x.equals(0)
@@ -510,7 +510,7 @@ def _sinc(n: Call, x: Expr) -> Expr:
 
 
 @translates(aten.lerp.Scalar, aten.lerp.Tensor)
-def _lerp(n: Call, x: Expr, end: Expr, weight: Any) -> Expr:
+def _lerp(n: AtenCall, x: Expr, end: Expr, weight: Any) -> Expr:
     """From the nearer end, as in PyTorch."""
     x, end = n.promoted(x, end, dtype=n.dtype)
     weight = n.scalar(weight, n.dtype)
@@ -518,19 +518,19 @@ def _lerp(n: Call, x: Expr, end: Expr, weight: Any) -> Expr:
 
 
 @translates(aten.addcmul.default)
-def _addcmul(n: Call, x: Expr, first: Expr, second: Expr, *, value: Any = 1) -> Expr:
+def _addcmul(n: AtenCall, x: Expr, first: Expr, second: Expr, *, value: Any = 1) -> Expr:
     x, first, second = n.promoted(x, first, second, dtype=n.dtype)
     return x + (first * second if value == 1 else n.scalar(value, n.dtype) * first * second)
 
 
 @translates(aten.addcdiv.default)
-def _addcdiv(n: Call, x: Expr, first: Expr, second: Expr, *, value: Any = 1) -> Expr:
+def _addcdiv(n: AtenCall, x: Expr, first: Expr, second: Expr, *, value: Any = 1) -> Expr:
     x, first, second = n.promoted(x, first, second, dtype=n.dtype)
     return x + (first / second if value == 1 else n.scalar(value, n.dtype) * (first / second))
 
 
 @translates(aten.nan_to_num.default)
-def _nan_to_num(n: Call, x: Expr, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Result:
+def _nan_to_num(n: AtenCall, x: Expr, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Result:
     if not x.dtype.is_floating_point():
         return x
     b = n.b
@@ -541,11 +541,11 @@ def _nan_to_num(n: Call, x: Expr, nan: Any = None, posinf: Any = None, neginf: A
 
 
 @translates(aten.heaviside.default)
-def _heaviside(n: Call, x: Expr, values: Expr) -> Expr:
+def _heaviside(n: AtenCall, x: Expr, values: Expr) -> Expr:
     b = n.b
     return b.where(x.equals(0), values, b.where(x > 0, x.like(1), 0))
 
 
 @translates(aten.nextafter.default)
-def _nextafter(n: Call, *_: Any) -> Expr:
+def _nextafter(n: AtenCall, *_: Any) -> Expr:
     raise n.refuse("numbers with all their digits in PyTorch", "write a tolerance of your own")

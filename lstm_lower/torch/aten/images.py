@@ -15,7 +15,7 @@ from lstm_lower.graph.builder import Expr
 from lstm_lower.passes.decompositions.images import Sampling, affine_places, grid_sampled
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.torch.aten.layers import of_each_axis, rank_of, with_batch
-from lstm_lower.torch.aten.registry import Call, Size, translates
+from lstm_lower.torch.aten.registry import AtenCall, Size, translates
 from lstm_lower.torch.aten.tracing import operator, traces
 
 aten = torch.ops.aten
@@ -26,7 +26,7 @@ INT64, FLOAT = ir.DataType.INT64, ir.DataType.FLOAT
 # Other sizes. The options of each kind: mode, how places are computed, and what else tells.
 
 
-def _resized(n: Call, x: Expr, scales: Any, **attributes: Any) -> Expr:
+def _resized(n: AtenCall, x: Expr, scales: Any, **attributes: Any) -> Expr:
     """An image by the scales that are given, by its size elsewise."""
     rank, b = rank_of(x), n.b
     given = [scale for scale in scales if scale is not None] if scales is not None else []
@@ -37,17 +37,17 @@ def _resized(n: Call, x: Expr, scales: Any, **attributes: Any) -> Expr:
     return b.op(std.Resize, x, *operands, **attributes)
 
 
-def _nearest(n: Call, x: Expr, scales: Any) -> Expr:
+def _nearest(n: AtenCall, x: Expr, scales: Any) -> Expr:
     return _resized(n, x, scales, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")
 
 
-def _nearest_exact(n: Call, x: Expr, scales: Any) -> Expr:
+def _nearest_exact(n: AtenCall, x: Expr, scales: Any) -> Expr:
     return _resized(
         n, x, scales, mode="nearest", coordinate_transformation_mode="half_pixel", nearest_mode="round_prefer_ceil"
     )
 
 
-def _smooth(n: Call, x: Expr, mode: str, scales: Any, *, align_corners: bool, antialias: bool = False) -> Expr:
+def _smooth(n: AtenCall, x: Expr, mode: str, scales: Any, *, align_corners: bool, antialias: bool = False) -> Expr:
     places = "align_corners" if align_corners else "half_pixel"
     more = {"cubic_coeff_a": -0.5 if antialias else -0.75} if mode == "cubic" else {}
     if antialias:
@@ -56,17 +56,17 @@ def _smooth(n: Call, x: Expr, mode: str, scales: Any, *, align_corners: bool, an
 
 
 @translates(aten.upsample_nearest1d.vec, aten.upsample_nearest2d.vec, aten.upsample_nearest3d.vec)
-def _upsample_nearest(n: Call, x: Expr, size: Any = None, scales: Any = None) -> Expr:
+def _upsample_nearest(n: AtenCall, x: Expr, size: Any = None, scales: Any = None) -> Expr:
     return _nearest(n, x, scales)
 
 
 @translates(aten.upsample_nearest1d.default, aten.upsample_nearest2d.default, aten.upsample_nearest3d.default)
-def _upsample_nearest_to(n: Call, x: Expr, size: Any, *scales: Any) -> Expr:
+def _upsample_nearest_to(n: AtenCall, x: Expr, size: Any, *scales: Any) -> Expr:
     return _nearest(n, x, scales)
 
 
 @translates(aten._upsample_nearest_exact1d.vec, aten._upsample_nearest_exact2d.vec, aten._upsample_nearest_exact3d.vec)
-def _upsample_nearest_exact(n: Call, x: Expr, size: Any = None, scales: Any = None) -> Expr:
+def _upsample_nearest_exact(n: AtenCall, x: Expr, size: Any = None, scales: Any = None) -> Expr:
     return _nearest_exact(n, x, scales)
 
 
@@ -75,47 +75,47 @@ def _upsample_nearest_exact(n: Call, x: Expr, size: Any = None, scales: Any = No
     aten._upsample_nearest_exact2d.default,
     aten._upsample_nearest_exact3d.default,
 )
-def _upsample_nearest_exact_to(n: Call, x: Expr, size: Any, *scales: Any) -> Expr:
+def _upsample_nearest_exact_to(n: AtenCall, x: Expr, size: Any, *scales: Any) -> Expr:
     return _nearest_exact(n, x, scales)
 
 
 @translates(aten.upsample_linear1d.vec, aten.upsample_bilinear2d.vec, aten.upsample_trilinear3d.vec)
-def _upsample_linear(n: Call, x: Expr, size: Any, align_corners: bool, scales: Any = None) -> Expr:
+def _upsample_linear(n: AtenCall, x: Expr, size: Any, align_corners: bool, scales: Any = None) -> Expr:
     return _smooth(n, x, "linear", scales, align_corners=align_corners)
 
 
 @translates(aten.upsample_linear1d.default, aten.upsample_bilinear2d.default, aten.upsample_trilinear3d.default)
-def _upsample_linear_to(n: Call, x: Expr, size: Any, align_corners: bool, *scales: Any) -> Expr:
+def _upsample_linear_to(n: AtenCall, x: Expr, size: Any, align_corners: bool, *scales: Any) -> Expr:
     return _smooth(n, x, "linear", scales, align_corners=align_corners)
 
 
 @translates(aten.upsample_bicubic2d.vec)
-def _upsample_cubic(n: Call, x: Expr, size: Any, align_corners: bool, scales: Any = None) -> Expr:
+def _upsample_cubic(n: AtenCall, x: Expr, size: Any, align_corners: bool, scales: Any = None) -> Expr:
     return _smooth(n, x, "cubic", scales, align_corners=align_corners)
 
 
 @translates(aten.upsample_bicubic2d.default)
-def _upsample_cubic_to(n: Call, x: Expr, size: Any, align_corners: bool, *scales: Any) -> Expr:
+def _upsample_cubic_to(n: AtenCall, x: Expr, size: Any, align_corners: bool, *scales: Any) -> Expr:
     return _smooth(n, x, "cubic", scales, align_corners=align_corners)
 
 
 @translates(aten._upsample_bilinear2d_aa.vec)
-def _upsample_linear_smoothed(n: Call, x: Expr, size: Any, align_corners: bool, scales: Any = None) -> Expr:
+def _upsample_linear_smoothed(n: AtenCall, x: Expr, size: Any, align_corners: bool, scales: Any = None) -> Expr:
     return _smooth(n, x, "linear", scales, align_corners=align_corners, antialias=True)
 
 
 @translates(aten._upsample_bilinear2d_aa.default)
-def _upsample_linear_smoothed_to(n: Call, x: Expr, size: Any, align_corners: bool, *scales: Any) -> Expr:
+def _upsample_linear_smoothed_to(n: AtenCall, x: Expr, size: Any, align_corners: bool, *scales: Any) -> Expr:
     return _smooth(n, x, "linear", scales, align_corners=align_corners, antialias=True)
 
 
 @translates(aten._upsample_bicubic2d_aa.vec)
-def _upsample_cubic_smoothed(n: Call, x: Expr, size: Any, align_corners: bool, scales: Any = None) -> Expr:
+def _upsample_cubic_smoothed(n: AtenCall, x: Expr, size: Any, align_corners: bool, scales: Any = None) -> Expr:
     return _smooth(n, x, "cubic", scales, align_corners=align_corners, antialias=True)
 
 
 @translates(aten._upsample_bicubic2d_aa.default)
-def _upsample_cubic_smoothed_to(n: Call, x: Expr, size: Any, align_corners: bool, *scales: Any) -> Expr:
+def _upsample_cubic_smoothed_to(n: AtenCall, x: Expr, size: Any, align_corners: bool, *scales: Any) -> Expr:
     return _smooth(n, x, "cubic", scales, align_corners=align_corners, antialias=True)
 
 
@@ -126,7 +126,7 @@ _PADDINGS = ("zeros", "border", "reflection")
 
 
 @translates(aten.grid_sampler.default, aten.grid_sampler_2d.default, aten.grid_sampler_3d.default)
-def _grid_sampler(n: Call, x: Expr, grid: Expr, mode: int, padding: int, align_corners: bool) -> Expr:
+def _grid_sampler(n: AtenCall, x: Expr, grid: Expr, mode: int, padding: int, align_corners: bool) -> Expr:
     """An image at the places of a grid (Jaderberg et al., 2015)."""
     if rank_of(x) != 4:
         return grid_sampled(x, grid, Sampling(_MODES[mode], _PADDINGS[padding], bool(align_corners)))
@@ -152,7 +152,7 @@ def _traced_affine_grid(theta: Tensor, size: Sequence[Any], align_corners: bool 
 
 
 @translates(_AFFINE_GRID, aten.affine_grid_generator.default)
-def _affine_grid(n: Call, theta: Expr, size: Sequence[Size], align_corners: bool) -> Expr:
+def _affine_grid(n: AtenCall, theta: Expr, size: Sequence[Size], align_corners: bool) -> Expr:
     sizes = [x if isinstance(x, int) else x.unsqueeze(0) for x in size]
     return affine_places(theta, sizes, align_corners=align_corners)
 
@@ -161,7 +161,7 @@ def _affine_grid(n: Call, theta: Expr, size: Sequence[Size], align_corners: bool
 
 
 @translates(aten.pixel_shuffle.default)
-def _pixel_shuffle(n: Call, x: Expr, factor: int) -> Expr:
+def _pixel_shuffle(n: AtenCall, x: Expr, factor: int) -> Expr:
     """Channels become elements of the image (Shi et al., 2016)."""
     if rank_of(x) == 4:
         return n.b.op(std.DepthToSpace, x, blocksize=factor, mode="CRD")
@@ -173,7 +173,7 @@ def _pixel_shuffle(n: Call, x: Expr, factor: int) -> Expr:
 
 
 @translates(aten.pixel_unshuffle.default)
-def _pixel_unshuffle(n: Call, x: Expr, factor: int) -> Expr:
+def _pixel_unshuffle(n: AtenCall, x: Expr, factor: int) -> Expr:
     *lead, channels, _, _ = n.sizes(n.fake(0))
     count = len(lead)
     apart = n.reshape(x, [*lead, channels, n.shape[-2], factor, n.shape[-1], factor])
@@ -182,7 +182,7 @@ def _pixel_unshuffle(n: Call, x: Expr, factor: int) -> Expr:
 
 
 @translates(aten.channel_shuffle.default, aten.native_channel_shuffle.default)
-def _channel_shuffle(n: Call, x: Expr, groups: int) -> Expr:
+def _channel_shuffle(n: AtenCall, x: Expr, groups: int) -> Expr:
     """Channels of groups side by side (Zhang et al., 2018)."""
     batch, channels, *rest = n.sizes(n.fake(0))
     part = channels // groups if isinstance(channels, int) else channels / groups
@@ -191,7 +191,7 @@ def _channel_shuffle(n: Call, x: Expr, groups: int) -> Expr:
 
 
 @translates(aten.im2col.default)
-def _im2col(n: Call, x: Expr, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Expr:
+def _im2col(n: AtenCall, x: Expr, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Expr:
     """All windows of an image as columns [N, C * places of a window, windows]."""
     kernel, dilation, padding, stride = (of_each_axis(x, 2) for x in (kernel, dilation, padding, stride))
     sizes = n.sizes(n.fake(0))[-2:]
@@ -211,7 +211,7 @@ def _im2col(n: Call, x: Expr, kernel: Any, dilation: Any, padding: Any, stride: 
 
 
 def _window_places(
-    n: Call,
+    n: AtenCall,
     size: Size,
     axis: int,
     kernel: Sequence[int],
@@ -227,7 +227,7 @@ def _window_places(
 
 
 @translates(aten.col2im.default)
-def _col2im(n: Call, x: Expr, size: Sequence[Size], kernel: Any, dilation: Any, padding: Any, stride: Any) -> Expr:
+def _col2im(n: AtenCall, x: Expr, size: Sequence[Size], kernel: Any, dilation: Any, padding: Any, stride: Any) -> Expr:
     """The sums of all columns at the places of their windows."""
     pads = of_each_axis(padding, 2)
     attributes = {

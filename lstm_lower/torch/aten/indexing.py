@@ -21,7 +21,7 @@ from lstm_lower.passes.formulas.kernels import computed
 from lstm_lower.passes.formulas.rows import add_rows, largest, reshape_to
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.torch.aten.arrays import broadcast_to, common_shape, counted, rank_of, sizes_of, vector_of, with_axes
-from lstm_lower.torch.aten.registry import Call, Size, translates
+from lstm_lower.torch.aten.registry import AtenCall, Size, translates
 
 aten = torch.ops.aten
 BOOL, INT64 = ir.DataType.BOOL, ir.DataType.INT64
@@ -42,7 +42,7 @@ class _Indexed:
         start: the axis of the result at which the axes of the indices stand.
     """
 
-    def __init__(self, n: Call, x: Expr, indices: Sequence[Expr | None]) -> None:
+    def __init__(self, n: AtenCall, x: Expr, indices: Sequence[Expr | None]) -> None:
         self.n, self.x = n, x
         parts: dict[int, Expr] = {}
         axis = 0
@@ -123,12 +123,12 @@ def _true_places(mask: Expr) -> list[Expr]:
 
 
 @translates(aten.index.Tensor, aten._unsafe_index.Tensor)
-def _index(n: Call, x: Expr, indices: Sequence[Expr | None]) -> Expr:
+def _index(n: AtenCall, x: Expr, indices: Sequence[Expr | None]) -> Expr:
     return _Indexed(n, x, indices).read()
 
 
 @translates(aten.index_put.default, aten._unsafe_index_put.default)
-def _index_put(n: Call, x: Expr, indices: Sequence[Expr | None], values: Expr, accumulate: bool = False) -> Expr:
+def _index_put(n: AtenCall, x: Expr, indices: Sequence[Expr | None], values: Expr, accumulate: bool = False) -> Expr:
     mask = indices[0]
     if len(indices) == 1 and mask is not None and mask.dtype == BOOL and _is_one(values):
         # One element for all places needs no list of them.
@@ -143,7 +143,7 @@ def _is_one(x: Expr) -> bool:
 
 
 @translates(aten.index_select.default)
-def _index_select(n: Call, x: Expr, dim: int, index: Expr) -> Expr:
+def _index_select(n: AtenCall, x: Expr, dim: int, index: Expr) -> Expr:
     return (
         n.reshape(with_axes(x).take(_places(with_axes(index)), axis=counted(x, dim)), n.shape)
         if not rank_of(x)
@@ -152,14 +152,14 @@ def _index_select(n: Call, x: Expr, dim: int, index: Expr) -> Expr:
 
 
 @translates(aten.gather.default)
-def _gather(n: Call, x: Expr, dim: int, index: Expr, *, sparse_grad: bool = False) -> Expr:
+def _gather(n: AtenCall, x: Expr, dim: int, index: Expr, *, sparse_grad: bool = False) -> Expr:
     if not rank_of(x):
         return n.reshape(x.unsqueeze(0).take(_places(with_axes(index))), n.shape)
     return n.b.op(std.GatherElements, x, _places(index), axis=counted(x, dim))
 
 
 @translates(aten.take_along_dim.default)
-def _take_along_dim(n: Call, x: Expr, indices: Expr, dim: int | None = None) -> Expr:
+def _take_along_dim(n: AtenCall, x: Expr, indices: Expr, dim: int | None = None) -> Expr:
     """Elements along an axis, the other axes repeated as either operand has them."""
     if dim is None:
         return with_axes(x).reshape(-1).take(indices.cast(INT64).reshape(-1))
@@ -181,7 +181,7 @@ def _scatter(x: Expr, dim: int, index: Expr, src: Expr, reduction: str = "none")
     return x.builder.op(std.ScatterElements, x, index, src.cast(x.dtype), axis=counted(x, dim), **options)
 
 
-def _beside(n: Call, index: Expr, src: Expr) -> Expr:
+def _beside(n: AtenCall, index: Expr, src: Expr) -> Expr:
     """The part of what is scattered that there are indices of: ONNX requires as many."""
     for axis, (size, own) in enumerate(zip(n.fake(2).shape, n.fake(3).shape, strict=True)):
         # As formulas: a comparison of numbers would fix them.
@@ -190,7 +190,7 @@ def _beside(n: Call, index: Expr, src: Expr) -> Expr:
     return src
 
 
-def _spread(n: Call, value: Any, index: Expr, like: Expr) -> Expr:
+def _spread(n: AtenCall, value: Any, index: Expr, like: Expr) -> Expr:
     """A number at each place."""
     return broadcast_to(n, n.scalar(value, like.dtype), sizes_of(index))
 
@@ -199,31 +199,31 @@ _REDUCTIONS = {"add": "add", "sum": "add", "multiply": "mul", "prod": "mul", "am
 
 
 @translates(aten.scatter.src, aten.scatter.reduce)
-def _scattered(n: Call, x: Expr, dim: int, index: Expr, src: Expr, *, reduce: str | None = None) -> Expr:
+def _scattered(n: AtenCall, x: Expr, dim: int, index: Expr, src: Expr, *, reduce: str | None = None) -> Expr:
     reduction = "none" if reduce is None else _REDUCTIONS[reduce]
     return _scatter(x, dim, _places(index), _beside(n, index, src), reduction)
 
 
 @translates(aten.scatter.value, aten.scatter.value_reduce)
-def _scattered_value(n: Call, x: Expr, dim: int, index: Expr, value: Any, *, reduce: str | None = None) -> Expr:
+def _scattered_value(n: AtenCall, x: Expr, dim: int, index: Expr, value: Any, *, reduce: str | None = None) -> Expr:
     reduction = "none" if reduce is None else _REDUCTIONS[reduce]
     return _scatter(x, dim, _places(index), _spread(n, value, index, x), reduction)
 
 
 @translates(aten.scatter_add.default)
-def _scatter_add(n: Call, x: Expr, dim: int, index: Expr, src: Expr) -> Expr:
+def _scatter_add(n: AtenCall, x: Expr, dim: int, index: Expr, src: Expr) -> Expr:
     return _scatter(x, dim, _places(index), _beside(n, index, src), "add")
 
 
 @translates(aten.scatter_reduce.two)
 def _scatter_reduce(
-    n: Call, x: Expr, dim: int, index: Expr, src: Expr, reduce: str, *, include_self: bool = True
+    n: AtenCall, x: Expr, dim: int, index: Expr, src: Expr, reduce: str, *, include_self: bool = True
 ) -> Expr:
     src = _beside(n, index, src).cast(x.dtype)
     return _combined(n, x, dim, _places(index), src, reduce, include_self=include_self)
 
 
-def _combined(n: Call, x: Expr, dim: int, index: Expr, src: Expr, reduce: str, *, include_self: bool) -> Expr:
+def _combined(n: AtenCall, x: Expr, dim: int, index: Expr, src: Expr, reduce: str, *, include_self: bool) -> Expr:
     """What meets at a place, with what stands there already or without."""
     if reduce == "mean":
         return _mean(n, x, dim, index, src, include_self=include_self)
@@ -246,7 +246,7 @@ def _neutral(reduce: str, dtype: ir.DataType) -> float | int:
     return int(limits.min if reduce == "amax" else limits.max)
 
 
-def _mean(n: Call, x: Expr, dim: int, index: Expr, src: Expr, *, include_self: bool) -> Expr:
+def _mean(n: AtenCall, x: Expr, dim: int, index: Expr, src: Expr, *, include_self: bool) -> Expr:
     """Means of what meets at a place, of integers rounded down."""
     b = n.b
     counts = _scatter(b.zeros_like(x), dim, index, _spread(n, 1, index, x), "add")
@@ -260,7 +260,7 @@ def _mean(n: Call, x: Expr, dim: int, index: Expr, src: Expr, *, include_self: b
     return total / counts if x.dtype.is_floating_point() else (total - total % counts) / counts
 
 
-def _shared_with_self(n: Call, x: Expr, dim: int, index: Expr, src: Expr, result: Expr) -> Expr:
+def _shared_with_self(n: AtenCall, x: Expr, dim: int, index: Expr, src: Expr, result: Expr) -> Expr:
     """The largest elements, whose gradient PyTorch shares out to what was there before, too, if that is as large."""
     b = n.b
     there = b.op(std.GatherElements, result, index, axis=counted(x, dim))
@@ -270,7 +270,7 @@ def _shared_with_self(n: Call, x: Expr, dim: int, index: Expr, src: Expr, result
     return b.where(shared, held + (result - held) * (counts / (counts + 1)), result)
 
 
-def _along(n: Call, x: Expr, dim: int, index: Expr, source: Expr) -> tuple[Expr, Expr]:
+def _along(n: AtenCall, x: Expr, dim: int, index: Expr, source: Expr) -> tuple[Expr, Expr]:
     """Indices along an axis as those of single elements, and these."""
     if not rank_of(x):
         return with_axes(index), with_axes(source)
@@ -285,25 +285,25 @@ def _along(n: Call, x: Expr, dim: int, index: Expr, source: Expr) -> tuple[Expr,
 
 @translates(aten.index_reduce.default)
 def _index_reduce(
-    n: Call, x: Expr, dim: int, index: Expr, source: Expr, reduce: str, *, include_self: bool = True
+    n: AtenCall, x: Expr, dim: int, index: Expr, source: Expr, reduce: str, *, include_self: bool = True
 ) -> Expr:
     places, source = _along(n, x, dim, _places(index), source.cast(x.dtype))
     return _combined(n, x, dim, places, source, reduce, include_self=include_self)
 
 
 @translates(aten.index_add.default)
-def _index_add(n: Call, x: Expr, dim: int, index: Expr, source: Expr, *, alpha: Any = 1) -> Expr:
+def _index_add(n: AtenCall, x: Expr, dim: int, index: Expr, source: Expr, *, alpha: Any = 1) -> Expr:
     source = source.cast(x.dtype)
     source = source if isinstance(alpha, int) and alpha == 1 else source * n.scalar(alpha, x.dtype)
     return _rows_written(n, x, dim, _places(index), source, "add")
 
 
 @translates(aten.index_copy.default)
-def _index_copy(n: Call, x: Expr, dim: int, index: Expr, source: Expr) -> Expr:
+def _index_copy(n: AtenCall, x: Expr, dim: int, index: Expr, source: Expr) -> Expr:
     return _rows_written(n, x, dim, _places(index), source.cast(x.dtype), "none")
 
 
-def _rows_written(n: Call, x: Expr, dim: int, index: Expr, source: Expr, reduction: str) -> Expr:
+def _rows_written(n: AtenCall, x: Expr, dim: int, index: Expr, source: Expr, reduction: str) -> Expr:
     """Slices along an axis replaced by others, or with others added."""
     if counted(x, dim):
         return _scatter(x, dim, *_along(n, x, dim, index, source), reduction)
@@ -314,7 +314,7 @@ def _rows_written(n: Call, x: Expr, dim: int, index: Expr, source: Expr, reducti
 
 
 @translates(aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)
-def _index_fill(n: Call, x: Expr, dim: int, index: Expr, value: Any) -> Expr:
+def _index_fill(n: AtenCall, x: Expr, dim: int, index: Expr, value: Any) -> Expr:
     b, axis = n.b, counted(x, dim)
     whole = with_axes(x)
     none = b.fill(0, [whole.size(axis)], INT64)
@@ -326,13 +326,13 @@ def _index_fill(n: Call, x: Expr, dim: int, index: Expr, value: Any) -> Expr:
 
 
 @translates(aten.put.default)
-def _put(n: Call, x: Expr, index: Expr, source: Expr, accumulate: bool = False) -> Expr:
+def _put(n: AtenCall, x: Expr, index: Expr, source: Expr, accumulate: bool = False) -> Expr:
     flat, places, values = (with_axes(part).reshape(-1) for part in (x, index.cast(INT64), source.cast(x.dtype)))
     return n.reshape(_scatter(flat, 0, places, values, "add" if accumulate else "none"), n.shape)
 
 
 @translates(aten.take.default)
-def _take(n: Call, x: Expr, index: Expr) -> Expr:
+def _take(n: AtenCall, x: Expr, index: Expr) -> Expr:
     return with_axes(x).reshape(-1).take(index.cast(INT64))
 
 
@@ -340,12 +340,12 @@ def _take(n: Call, x: Expr, index: Expr) -> Expr:
 
 
 @translates(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
-def _masked_fill(n: Call, x: Expr, mask: Expr, value: Any) -> Expr:
+def _masked_fill(n: AtenCall, x: Expr, mask: Expr, value: Any) -> Expr:
     return n.b.where(mask, n.scalar(value, x.dtype), x)
 
 
 @translates(aten.masked_select.default)
-def _masked_select(n: Call, x: Expr, mask: Expr) -> Expr:
+def _masked_select(n: AtenCall, x: Expr, mask: Expr) -> Expr:
     """Elements where a mask holds, both repeated as the other is."""
     sizes = n.sizes(common_shape(n.fake(0).shape, n.fake(1).shape))
     flat, chosen = (with_axes(broadcast_to(n, part, sizes)).reshape(-1) for part in (x, mask))
@@ -353,7 +353,7 @@ def _masked_select(n: Call, x: Expr, mask: Expr) -> Expr:
 
 
 @translates(aten.masked_scatter.default)
-def _masked_scatter(n: Call, x: Expr, mask: Expr, source: Expr) -> Expr:
+def _masked_scatter(n: AtenCall, x: Expr, mask: Expr, source: Expr) -> Expr:
     """Elements of another tensor, one after another, where a mask holds."""
     b = n.b
     mask = broadcast_to(n, mask, n.shape)
@@ -364,7 +364,7 @@ def _masked_scatter(n: Call, x: Expr, mask: Expr, source: Expr) -> Expr:
 
 
 @translates(aten.nonzero.default)
-def _nonzero(n: Call, x: Expr) -> Expr:
+def _nonzero(n: AtenCall, x: Expr) -> Expr:
     mask = x if x.dtype == BOOL else ~computed(x).equals(0)
     if not rank_of(x):
         return n.b.fill(0, [mask.cast(INT64).reshape(1), 0], INT64)
@@ -372,7 +372,7 @@ def _nonzero(n: Call, x: Expr) -> Expr:
 
 
 @translates(aten.nonzero_numpy.default)
-def _nonzero_numpy(n: Call, x: Expr) -> list[Expr]:
+def _nonzero_numpy(n: AtenCall, x: Expr) -> list[Expr]:
     return _true_places(with_axes(x))
 
 
@@ -381,7 +381,7 @@ def _nonzero_numpy(n: Call, x: Expr) -> list[Expr]:
 
 @translates(aten.searchsorted.Tensor, aten.searchsorted.Scalar)
 def _searchsorted(
-    n: Call,
+    n: AtenCall,
     ordered: Expr,
     values: Any,
     *,
@@ -402,12 +402,12 @@ def _searchsorted(
 
 
 @translates(aten.bucketize.Tensor, aten.bucketize.Scalar)
-def _bucketize(n: Call, values: Any, boundaries: Expr, *, out_int32: bool = False, right: bool = False) -> Expr:
+def _bucketize(n: AtenCall, values: Any, boundaries: Expr, *, out_int32: bool = False, right: bool = False) -> Expr:
     return _searchsorted(n, boundaries, values, right=right)
 
 
 @translates(aten.one_hot.default)
-def _one_hot(n: Call, x: Expr, num_classes: Size = -1) -> Expr:
+def _one_hot(n: AtenCall, x: Expr, num_classes: Size = -1) -> Expr:
     """Of classes that there are, which are looked up among them."""
     if isinstance(num_classes, int) and num_classes < 0:
         num_classes = n.shape[-1]
@@ -415,7 +415,7 @@ def _one_hot(n: Call, x: Expr, num_classes: Size = -1) -> Expr:
     return classes.take(_places(x)).unsqueeze(rank_of(x)).equals(classes).cast(INT64)
 
 
-def _different(n: Call, x: Expr, *, ordered: bool, axis: int | None = None) -> list[Expr]:
+def _different(n: AtenCall, x: Expr, *, ordered: bool, axis: int | None = None) -> list[Expr]:
     """Different elements, or slices along an axis; which of them each one is; how often each occurs."""
     values = x.cast(INT64) if x.dtype.is_integer() or x.dtype == BOOL else x
     along = {} if axis is None else {"axis": axis}
@@ -426,19 +426,19 @@ def _different(n: Call, x: Expr, *, ordered: bool, axis: int | None = None) -> l
 
 
 @translates(aten._unique2.default)
-def _unique(n: Call, x: Expr, sorted: bool = True, *_: bool, **__: bool) -> list[Expr]:
+def _unique(n: AtenCall, x: Expr, sorted: bool = True, *_: bool, **__: bool) -> list[Expr]:
     y, inverse, counts = _different(n, with_axes(x).reshape(-1), ordered=sorted)
     return [y, reshape_to(inverse, x.sizes()), counts]
 
 
 @translates(aten.unique_dim.default)
-def _unique_slices(n: Call, x: Expr, dim: int, sorted: bool = True, *_: bool, **__: bool) -> list[Expr]:
+def _unique_slices(n: AtenCall, x: Expr, dim: int, sorted: bool = True, *_: bool, **__: bool) -> list[Expr]:
     return _different(n, x, ordered=sorted, axis=counted(x, dim))
 
 
 @translates(aten.unique_consecutive.default)
 def _unique_consecutive(
-    n: Call,
+    n: AtenCall,
     x: Expr,
     return_inverse: bool = False,
     return_counts: bool = False,
@@ -458,7 +458,7 @@ def _unique_consecutive(
 
 
 @translates(aten.bincount.default)
-def _bincount(n: Call, x: Expr, weights: Expr | None = None, minlength: Size = 0) -> Expr:
+def _bincount(n: AtenCall, x: Expr, weights: Expr | None = None, minlength: Size = 0) -> Expr:
     b, numbers = n.b, _places(x)
     count = largest(b.concat([b.ints(-1), numbers], 0)) + 1
     count = count.maximum(b.sizes([vector_of(minlength)]))
@@ -467,7 +467,7 @@ def _bincount(n: Call, x: Expr, weights: Expr | None = None, minlength: Size = 0
 
 
 @translates(aten.histc.default)
-def _histc(n: Call, x: Expr, bins: int = 100, min: float = 0, max: float = 0) -> Expr:
+def _histc(n: AtenCall, x: Expr, bins: int = 100, min: float = 0, max: float = 0) -> Expr:
     """How many elements each of equal parts of a range has; the last part has its end."""
     b, flat = n.b, with_axes(x).reshape(-1)
     if min == max:

@@ -17,7 +17,7 @@ from lstm_lower.passes.formulas.indices import from_front
 from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES
 from lstm_lower.passes.formulas.rows import add_rows
 from lstm_lower.passes.formulas.sizes import up_to
-from lstm_lower.torch.aten.registry import Call, Size, translates
+from lstm_lower.torch.aten.registry import AtenCall, Size, translates
 from lstm_lower.torch.aten.tracing import traces
 
 aten = torch.ops.aten
@@ -46,7 +46,7 @@ def with_batch(x: Expr, rank: int, function: Callable[[Expr], Expr]) -> Expr:
 
 
 def _convolved(
-    n: Call,
+    n: AtenCall,
     op: type[std.Standard],
     operands: tuple[Expr, Expr, Expr | None],
     stride: Any,
@@ -71,7 +71,7 @@ def _convolved(
 
 @translates(aten.conv1d.default, aten.conv2d.default, aten.conv3d.default)
 def _conv(
-    n: Call,
+    n: AtenCall,
     x: Expr,
     weight: Expr,
     bias: Expr | None = None,
@@ -86,7 +86,7 @@ def _conv(
 
 @translates(aten.conv1d.padding, aten.conv2d.padding, aten.conv3d.padding)
 def _conv_by_name(
-    n: Call,
+    n: AtenCall,
     x: Expr,
     weight: Expr,
     bias: Expr | None = None,
@@ -108,7 +108,7 @@ def _conv_by_name(
 
 @translates(aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input)
 def _conv_transpose(
-    n: Call,
+    n: AtenCall,
     x: Expr,
     weight: Expr,
     bias: Expr | None = None,
@@ -126,7 +126,7 @@ def _conv_transpose(
 
 @translates(aten.convolution.default)
 def _convolution(
-    n: Call,
+    n: AtenCall,
     x: Expr,
     weight: Expr,
     bias: Expr | None,
@@ -146,7 +146,7 @@ def _convolution(
 
 
 @translates(aten.linear.default)
-def _linear(n: Call, x: Expr, weight: Expr, bias: Expr | None = None) -> Expr:
+def _linear(n: AtenCall, x: Expr, weight: Expr, bias: Expr | None = None) -> Expr:
     if rank_of(weight) == 1:
         product = x @ weight
         return product if bias is None else product + bias
@@ -158,7 +158,7 @@ def _linear(n: Call, x: Expr, weight: Expr, bias: Expr | None = None) -> Expr:
 
 
 @translates(aten.bilinear.default)
-def _bilinear(n: Call, x: Expr, y: Expr, weight: Expr, bias: Expr | None = None) -> Expr:
+def _bilinear(n: AtenCall, x: Expr, y: Expr, weight: Expr, bias: Expr | None = None) -> Expr:
     """The sum of x_i w_kij y_j; weights are [K, I, J]."""
     outputs, rows, columns = (weight.size(axis) for axis in range(3))
     flat = n.b.op(std.Reshape, weight.transpose(1, 0, 2), n.b.sizes([rows, outputs * columns]))
@@ -194,7 +194,7 @@ def _affine(x: Expr, weight: Expr | None, bias: Expr | None, rank: int) -> Expr:
 
 
 def _trained_batch_norm(
-    n: Call,
+    n: AtenCall,
     x: Expr,
     weight: Expr | None,
     bias: Expr | None,
@@ -224,7 +224,7 @@ def _trained_batch_norm(
 
 
 def _evaluated_batch_norm(
-    n: Call, x: Expr, weight: Expr | None, bias: Expr | None, mean: Expr, variance: Expr, eps: float
+    n: AtenCall, x: Expr, weight: Expr | None, bias: Expr | None, mean: Expr, variance: Expr, eps: float
 ) -> Expr:
     size = mean.size(0)
     operands = [
@@ -235,7 +235,7 @@ def _evaluated_batch_norm(
 
 @translates(aten._native_batch_norm_legit_functional.default)
 def _batch_norm_functional(
-    n: Call,
+    n: AtenCall,
     x: Expr,
     weight: Expr | None,
     bias: Expr | None,
@@ -273,7 +273,7 @@ def _batch_norm_by_count(
 
 @translates(aten.native_batch_norm.default)
 def _native_batch_norm(
-    n: Call,
+    n: AtenCall,
     x: Expr,
     weight: Expr | None,
     bias: Expr | None,
@@ -295,7 +295,7 @@ def _native_batch_norm(
 
 @translates(aten.batch_norm.default)
 def _batch_norm(
-    n: Call,
+    n: AtenCall,
     x: Expr,
     weight: Expr | None,
     bias: Expr | None,
@@ -311,14 +311,14 @@ def _batch_norm(
 
 @translates(aten._native_batch_norm_legit.no_stats)
 def _batch_norm_without_statistics(
-    n: Call, x: Expr, weight: Expr | None, bias: Expr | None, training: bool, momentum: float, eps: float
+    n: AtenCall, x: Expr, weight: Expr | None, bias: Expr | None, training: bool, momentum: float, eps: float
 ) -> list[Expr | None]:
     return _trained_batch_norm(n, x, weight, bias, (None, None), momentum, eps)
 
 
 @translates(aten._native_batch_norm_legit_no_training.default)
 def _batch_norm_in_evaluation(
-    n: Call,
+    n: AtenCall,
     x: Expr,
     weight: Expr | None,
     bias: Expr | None,
@@ -330,7 +330,9 @@ def _batch_norm_in_evaluation(
     return [_evaluated_batch_norm(n, x, weight, bias, mean, variance, eps), None, None]
 
 
-def _grouped(n: Call, x: Expr, groups: int, weight: Expr | None, bias: Expr | None, eps: float) -> list[Expr | None]:
+def _grouped(
+    n: AtenCall, x: Expr, groups: int, weight: Expr | None, bias: Expr | None, eps: float
+) -> list[Expr | None]:
     """Each group of channels of each example by itself (Wu and He, 2018), its mean, and its inverse deviation."""
     sizes = n.sizes(n.fake(0))
     parts = _wide(x).reshape(0, groups, -1)
@@ -342,7 +344,7 @@ def _grouped(n: Call, x: Expr, groups: int, weight: Expr | None, bias: Expr | No
 
 @translates(aten.group_norm.default)
 def _group_norm(
-    n: Call,
+    n: AtenCall,
     x: Expr,
     groups: int,
     weight: Expr | None = None,
@@ -354,14 +356,14 @@ def _group_norm(
 
 
 @translates(aten.native_group_norm.default)
-def _native_group_norm(n: Call, x: Expr, weight: Expr | None, bias: Expr | None, *sizes: Any) -> list[Expr | None]:
+def _native_group_norm(n: AtenCall, x: Expr, weight: Expr | None, bias: Expr | None, *sizes: Any) -> list[Expr | None]:
     *_, groups, eps = sizes
     return _grouped(n, x, groups, weight, bias, eps)
 
 
 @translates(aten.layer_norm.default)
 def _layer_norm(
-    n: Call,
+    n: AtenCall,
     x: Expr,
     shape: Sequence[Size],
     weight: Expr | None = None,
@@ -376,7 +378,7 @@ def _layer_norm(
 
 @translates(aten.native_layer_norm.default)
 def _native_layer_norm(
-    n: Call, x: Expr, shape: Sequence[Size], weight: Expr | None, bias: Expr | None, eps: float
+    n: AtenCall, x: Expr, shape: Sequence[Size], weight: Expr | None, bias: Expr | None, eps: float
 ) -> list[Expr | None]:
     axes = list(range(rank_of(x) - len(shape), rank_of(x)))
     _, mean, variance = _moments(_wide(x), axes)
@@ -385,21 +387,23 @@ def _native_layer_norm(
 
 
 @translates(aten.rms_norm.default)
-def _rms_norm(n: Call, x: Expr, shape: Sequence[Size], weight: Expr | None = None, eps: float | None = None) -> Expr:
+def _rms_norm(
+    n: AtenCall, x: Expr, shape: Sequence[Size], weight: Expr | None = None, eps: float | None = None
+) -> Expr:
     """Root mean squares (Zhang and Sennrich, 2019)."""
     return _by_root_mean_square(n, x, shape, weight, eps)[0]
 
 
 @translates(aten._fused_rms_norm.default)
 def _fused_rms_norm(
-    n: Call, x: Expr, shape: Sequence[Size], weight: Expr | None, eps: float | None
+    n: AtenCall, x: Expr, shape: Sequence[Size], weight: Expr | None, eps: float | None
 ) -> list[Expr | None]:
     out, inverse = _by_root_mean_square(n, x, shape, weight, eps)
     return [out, detached(inverse)]
 
 
 def _by_root_mean_square(
-    n: Call, x: Expr, shape: Sequence[Size], weight: Expr | None, eps: float | None
+    n: AtenCall, x: Expr, shape: Sequence[Size], weight: Expr | None, eps: float | None
 ) -> tuple[Expr, Expr]:
     wide = _wide(x)
     if eps is None:
@@ -415,7 +419,7 @@ def _by_root_mean_square(
 
 @translates(aten.embedding.default)
 def _embedding(
-    n: Call,
+    n: AtenCall,
     table: Expr,
     indices: Expr,
     padding: int = -1,
@@ -429,7 +433,7 @@ def _embedding(
     return n.b.where(indices.equals(padding).unsqueeze(-1), detached(rows), rows)
 
 
-def _rows(n: Call, table: Expr, indices: Expr, *, by_frequency: bool) -> Expr:
+def _rows(n: AtenCall, table: Expr, indices: Expr, *, by_frequency: bool) -> Expr:
     """Rows of a table, whose gradients may be divided by how often each one is read."""
     rows = table.take(indices)
     if not by_frequency:
@@ -441,13 +445,13 @@ def _rows(n: Call, table: Expr, indices: Expr, *, by_frequency: bool) -> Expr:
 
 
 @translates(aten.embedding_renorm.default, aten.embedding_renorm_.default)
-def _embedding_renorm(n: Call, *_: Any) -> Expr:
+def _embedding_renorm(n: AtenCall, *_: Any) -> Expr:
     # PyTorch changes the rows that are read, and updates what they became.
     raise UnsupportedOpError("embedding requires no max_norm, got one; scale the rows in forward instead")
 
 
 @translates(aten.embedding_bag.padding_idx)
-def _embedding_bag_counted(n: Call, table: Expr, *operands: Any) -> list[Expr | None]:
+def _embedding_bag_counted(n: AtenCall, table: Expr, *operands: Any) -> list[Expr | None]:
     # Counted from the last row where it is below zero, which means none of the other overload.
     *others, padding = operands
     padding = table.size(0) + padding if padding is not None and padding < 0 else padding
@@ -457,7 +461,7 @@ def _embedding_bag_counted(n: Call, table: Expr, *operands: Any) -> list[Expr | 
 
 @translates(aten._embedding_bag.default)
 def _embedding_bag(
-    n: Call,
+    n: AtenCall,
     table: Expr,
     indices: Expr,
     offsets: Expr,
@@ -496,7 +500,7 @@ def _embedding_bag(
     return [sums, None, None, None]
 
 
-def _equal_bags(n: Call) -> Size | None:
+def _equal_bags(n: AtenCall) -> Size | None:
     """The size of all bags where these are rows of a matrix, of which PyTorch makes a vector and offsets."""
     offsets = n.node.args[2]
     if not isinstance(offsets, torch.fx.Node) or offsets.target not in (aten.arange.start_step, aten.arange.default):
@@ -507,7 +511,7 @@ def _equal_bags(n: Call) -> Size | None:
     return size if start == 0 else None
 
 
-def _largest(n: Call, rows: Expr, bags: Expr) -> Expr:
+def _largest(n: AtenCall, rows: Expr, bags: Expr) -> Expr:
     """The largest elements of the rows of each bag, 0 of an empty one."""
     b = n.b
     least = b.fill(-float("inf"), n.vector(n.shape), rows.dtype)
@@ -520,7 +524,7 @@ def _largest(n: Call, rows: Expr, bags: Expr) -> Expr:
 
 
 @translates(aten.native_dropout.default)
-def _native_dropout(n: Call, x: Expr, p: float, training: bool | None = True) -> list[Expr | None]:
+def _native_dropout(n: AtenCall, x: Expr, p: float, training: bool | None = True) -> list[Expr | None]:
     if training is False or p == 0:
         return [x, n.b.op(std.Expand, n.b.constant(value=True, dtype=ir.DataType.BOOL), x.sizes())]
     if p == 1:
@@ -530,7 +534,7 @@ def _native_dropout(n: Call, x: Expr, p: float, training: bool | None = True) ->
 
 
 @translates(aten.dropout.default)
-def _dropout(n: Call, x: Expr, p: float, training: bool) -> Expr:
+def _dropout(n: AtenCall, x: Expr, p: float, training: bool) -> Expr:
     return dropped(x, p) if training else x
 
 

@@ -18,7 +18,7 @@ from lstm_lower.passes.formulas.matrix_functions import exponential
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.torch.aten import open_sizes
 from lstm_lower.torch.aten.arrays import broadcast_to, common_shape, rank_of, sizes_of
-from lstm_lower.torch.aten.registry import Call, Size, translates
+from lstm_lower.torch.aten.registry import AtenCall, Size, translates
 from lstm_lower.torch.aten.tracing import traces
 
 aten = torch.ops.aten
@@ -27,26 +27,26 @@ aten = torch.ops.aten
 
 
 @translates(aten.mm.default, aten.bmm.default, aten.matmul.default, aten.mv.default, aten.dot.default)
-def _matmul(n: Call, x: Expr, y: Expr) -> Expr:
+def _matmul(n: AtenCall, x: Expr, y: Expr) -> Expr:
     return x @ y
 
 
 @translates(aten.addmm.default, aten.baddbmm.default, aten.addmv.default)
-def _added_product(n: Call, x: Expr, a: Expr, b: Expr, *, beta: Any = 1, alpha: Any = 1) -> Expr:
+def _added_product(n: AtenCall, x: Expr, a: Expr, b: Expr, *, beta: Any = 1, alpha: Any = 1) -> Expr:
     return _weighted(n, x, a @ b, beta, alpha)
 
 
 @translates(aten.addbmm.default)
-def _added_products(n: Call, x: Expr, a: Expr, b: Expr, *, beta: Any = 1, alpha: Any = 1) -> Expr:
+def _added_products(n: AtenCall, x: Expr, a: Expr, b: Expr, *, beta: Any = 1, alpha: Any = 1) -> Expr:
     return _weighted(n, x, (a @ b).sum(0), beta, alpha)
 
 
 @translates(aten.addr.default)
-def _added_outer(n: Call, x: Expr, a: Expr, b: Expr, *, beta: Any = 1, alpha: Any = 1) -> Expr:
+def _added_outer(n: AtenCall, x: Expr, a: Expr, b: Expr, *, beta: Any = 1, alpha: Any = 1) -> Expr:
     return _weighted(n, x, a.unsqueeze(1) * b, beta, alpha)
 
 
-def _weighted(n: Call, x: Expr, product: Expr, beta: Any, alpha: Any) -> Expr:
+def _weighted(n: AtenCall, x: Expr, product: Expr, beta: Any, alpha: Any) -> Expr:
     """A sum with factors; of the factor 0 not even what is no number counts."""
     product = product if _is(alpha, 1) else product * n.scalar(alpha, product.dtype)
     if _is(beta, 0):
@@ -59,7 +59,7 @@ def _is(number: Any, value: int) -> bool:
 
 
 @translates(aten.einsum.default)
-def _einsum(n: Call, equation: str, operands: Sequence[Expr], **_: Any) -> Expr:
+def _einsum(n: AtenCall, equation: str, operands: Sequence[Expr], **_: Any) -> Expr:
     """The products one after another, from left to right."""
     return n.b.op(std.Einsum, *operands, equation=equation.replace(" ", ""))
 
@@ -87,7 +87,7 @@ def _expanded(x: Expr, like: Expr) -> Expr:
     return x.builder.op(std.Expand, x, x.builder.concat([batch, x.sizes().slice(-2, END, axis=0)], 0))
 
 
-def _with_equal_batches(n: Call, a: Expr, b: Expr) -> tuple[Expr, Expr]:
+def _with_equal_batches(n: AtenCall, a: Expr, b: Expr) -> tuple[Expr, Expr]:
     if rank_of(a) == rank_of(b) == 2:
         return a, b
     shapes = [n.fake(place).shape for place in (0, 1)]
@@ -109,7 +109,7 @@ def diagonal(x: Expr) -> Expr:
     return (x * _identity(x)).sum(rank_of(x) - 1)
 
 
-def _success(n: Call, a: Expr) -> Expr:
+def _success(n: AtenCall, a: Expr) -> Expr:
     """Zeros for each matrix: what fails has no numbers as its result."""
     return (
         n.b.fill(0, n.vector(sizes_of(a)[:-2]), ir.DataType.INT32) if rank_of(a) > 2 else n.scalar(0, ir.DataType.INT32)
@@ -126,7 +126,7 @@ def solved(a: Expr, right: Expr) -> Expr:
     return result
 
 
-def _solved_for(n: Call, a: Expr, right: Expr, *, left: bool) -> Expr:
+def _solved_for(n: AtenCall, a: Expr, right: Expr, *, left: bool) -> Expr:
     """The x of a x = right, or of x a = right; a right side with an axis less is of vectors."""
     shapes = [list(map(str, n.fake(place).shape)) for place in (0, 1)]
     if len(shapes[1]) == 1 or shapes[1] == shapes[0][:-1]:
@@ -136,13 +136,13 @@ def _solved_for(n: Call, a: Expr, right: Expr, *, left: bool) -> Expr:
 
 
 @translates(aten._linalg_solve_ex.default, aten.linalg_solve_ex.default)
-def _solve_ex(n: Call, a: Expr, right: Expr, *, left: bool = True, **_: Any) -> list[Expr | None]:
+def _solve_ex(n: AtenCall, a: Expr, right: Expr, *, left: bool = True, **_: Any) -> list[Expr | None]:
     whole = [_solved_for(n, a, right, left=left), None, None, _success(n, a)]
     return whole if len(n.results) == len(whole) else [whole[0], whole[-1]]
 
 
 @translates(aten.linalg_solve.default)
-def _solve(n: Call, a: Expr, right: Expr, *, left: bool = True) -> Expr:
+def _solve(n: AtenCall, a: Expr, right: Expr, *, left: bool = True) -> Expr:
     return _solved_for(n, a, right, left=left)
 
 
@@ -151,12 +151,12 @@ def _inverted(a: Expr) -> Expr:
 
 
 @translates(aten.linalg_inv_ex.default)
-def _inverse_ex(n: Call, a: Expr, **_: Any) -> list[Expr]:
+def _inverse_ex(n: AtenCall, a: Expr, **_: Any) -> list[Expr]:
     return [_inverted(a), _success(n, a)]
 
 
 @translates(aten.linalg_inv.default, aten.inverse.default)
-def _inverse(n: Call, a: Expr) -> Expr:
+def _inverse(n: AtenCall, a: Expr) -> Expr:
     return _inverted(a)
 
 
@@ -165,7 +165,7 @@ def _pivots(a: Expr) -> Expr:
 
 
 @translates(aten._linalg_det.default)
-def _det(n: Call, a: Expr) -> list[Expr | None]:
+def _det(n: AtenCall, a: Expr) -> list[Expr | None]:
     """Of a size that is known ONNX has the operator, and onnxruntime a kernel in float32."""
     if isinstance(a.size(-1), int) and a.dtype == ir.DataType.FLOAT:
         return [n.b.op(std.Det, a), None, None]
@@ -173,7 +173,7 @@ def _det(n: Call, a: Expr) -> list[Expr | None]:
 
 
 @translates(aten._linalg_slogdet.default)
-def _slogdet(n: Call, a: Expr) -> list[Expr | None]:
+def _slogdet(n: AtenCall, a: Expr) -> list[Expr | None]:
     pivots = _pivots(a)
     sign = n.b.op(std.Sign, pivots).reduce(std.ReduceProd, 0, keepdims=False)
     return [sign, pivots.abs().log().sum(0), None, None]
@@ -190,7 +190,7 @@ def triangular_solved(a: Expr, right: Expr, *, upper: bool, left: bool = True, u
 
 @translates(aten.linalg_solve_triangular.default)
 def _solve_triangular(
-    n: Call, a: Expr, right: Expr, *, upper: bool, left: bool = True, unitriangular: bool = False
+    n: AtenCall, a: Expr, right: Expr, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Expr:
     a, right = _with_equal_batches(n, a, right)
     return triangular_solved(a, right, upper=upper, left=left, unit=unitriangular)
@@ -198,7 +198,7 @@ def _solve_triangular(
 
 @translates(aten.triangular_solve.default)
 def _old_triangular_solve(
-    n: Call, right: Expr, a: Expr, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+    n: AtenCall, right: Expr, a: Expr, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> list[Expr]:
     right, a = _with_equal_batches(n, right, a)
     matrix = transposed(a) if transpose else a
@@ -219,7 +219,7 @@ def _cholesky(a: Expr, *, upper: bool) -> Expr:
 
 
 @translates(aten.linalg_cholesky_ex.default)
-def _cholesky_ex(n: Call, a: Expr, *, upper: bool = False, check_errors: bool = False) -> list[Expr]:
+def _cholesky_ex(n: AtenCall, a: Expr, *, upper: bool = False, check_errors: bool = False) -> list[Expr]:
     return [_cholesky(a, upper=upper), _success(n, a)]
 
 
@@ -230,7 +230,7 @@ def _older_cholesky(input: Tensor, upper: bool = False) -> Tensor:
 
 
 @translates(aten.linalg_cholesky.default)
-def _cholesky_factor(n: Call, a: Expr, upper: bool = False) -> Expr:
+def _cholesky_factor(n: AtenCall, a: Expr, upper: bool = False) -> Expr:
     return _cholesky(a, upper=upper)
 
 
@@ -240,13 +240,13 @@ def _cholesky_solved(factor: Expr, right: Expr, *, upper: bool) -> Expr:
 
 
 @translates(aten.cholesky_solve.default)
-def _cholesky_solve(n: Call, right: Expr, factor: Expr, upper: bool = False) -> Expr:
+def _cholesky_solve(n: AtenCall, right: Expr, factor: Expr, upper: bool = False) -> Expr:
     right, factor = _with_equal_batches(n, right, factor)
     return _cholesky_solved(factor, right, upper=upper)
 
 
 @translates(aten.cholesky_inverse.default)
-def _cholesky_inverse(n: Call, factor: Expr, upper: bool = False) -> Expr:
+def _cholesky_inverse(n: AtenCall, factor: Expr, upper: bool = False) -> Expr:
     return _cholesky_solved(factor, _expanded(_identity(factor), factor), upper=upper)
 
 
@@ -272,7 +272,7 @@ def _is_tall(fake: Any) -> bool:
 
 
 @translates(aten.linalg_qr.default)
-def _qr(n: Call, a: Expr, mode: str = "reduced") -> list[Expr | None]:
+def _qr(n: AtenCall, a: Expr, mode: str = "reduced") -> list[Expr | None]:
     if mode == "complete":
         raise n.refuse("mode='reduced' or 'r', got 'complete'", "the first is its part")
     if _is_tall(n.fake(0)):
@@ -285,7 +285,7 @@ def _qr(n: Call, a: Expr, mode: str = "reduced") -> list[Expr | None]:
 
 
 @translates(aten.linalg_householder_product.default)
-def _householder_product(n: Call, a: Expr, tau: Expr) -> Expr:
+def _householder_product(n: AtenCall, a: Expr, tau: Expr) -> Expr:
     """The first columns of a product of reflections, whose vectors stand below the diagonal."""
     b, rank = n.b, rank_of(a)
     rows, columns = (up_to(b, a.size(axis)) for axis in (-2, -1))
@@ -305,7 +305,7 @@ def _of_full_rank(b: Builder, r: Expr, rows: Size) -> Expr:
     return b.where(full.unsqueeze(rank - 1), r, math.nan)
 
 
-def _least_squares(n: Call, a: Expr, right: Expr, *, tall: bool) -> Expr:
+def _least_squares(n: AtenCall, a: Expr, right: Expr, *, tall: bool) -> Expr:
     """The smallest x of all for which a x is closest to what is given, of a matrix of full rank."""
     if tall:
         q, r = _orthogonal(a)
@@ -315,13 +315,13 @@ def _least_squares(n: Call, a: Expr, right: Expr, *, tall: bool) -> Expr:
 
 
 @translates(open_sizes.least_squares)
-def _lstsq(n: Call, a: Expr, right: Expr) -> Expr:
+def _lstsq(n: AtenCall, a: Expr, right: Expr) -> Expr:
     a, right = _with_equal_batches(n, a, right)
     return _least_squares(n, a, right, tall=_is_tall(n.fake(0)))
 
 
 @translates(aten.linalg_pinv.atol_rtol_tensor, aten.linalg_pinv.default)
-def _pinv(n: Call, a: Expr, *args: Any, **options: Any) -> Expr:
+def _pinv(n: AtenCall, a: Expr, *args: Any, **options: Any) -> Expr:
     """Of a matrix of full rank."""
     if args or any(value is not None and value is not False for value in options.values()):
         raise n.refuse("a matrix of full rank and no options", "without them it is the same for such a matrix")
@@ -332,11 +332,11 @@ def _pinv(n: Call, a: Expr, *args: Any, **options: Any) -> Expr:
 
 
 @translates(aten.linalg_matrix_exp.default, aten.matrix_exp.default)
-def _matrix_exp(n: Call, a: Expr) -> Expr:
+def _matrix_exp(n: AtenCall, a: Expr) -> Expr:
     return exponential(a)
 
 
 @translates(aten.trace.default)
-def _trace(n: Call, x: Expr) -> Expr:
+def _trace(n: AtenCall, x: Expr) -> Expr:
     rows, columns = (up_to(x.builder, x.size(axis)) for axis in (0, 1))
     return x.builder.where(rows.unsqueeze(1).equals(columns), x, x.like(0)).sum((0, 1))

@@ -15,7 +15,7 @@ from lstm_lower.passes.formulas.indices import from_front
 from lstm_lower.passes.training import losses
 from lstm_lower.passes.training.losses import Loss
 from lstm_lower.torch.aten.layers import rank_of
-from lstm_lower.torch.aten.registry import Call, Formula, translates
+from lstm_lower.torch.aten.registry import AtenCall, Formula, translates
 from lstm_lower.torch.aten.tracing import operator, traces
 
 aten = torch.ops.aten
@@ -27,7 +27,7 @@ _REDUCTIONS = ("none", "mean", "sum")
 def _elementwise(kind: type[Loss], *names: str) -> Formula:
     """A loss of operands of one dtype, which are broadcast; options behind the reduction have names here."""
 
-    def formula(n: Call, x: Expr, y: Expr, reduction: int = 1, *options: Any, **named: Any) -> Expr:
+    def formula(n: AtenCall, x: Expr, y: Expr, reduction: int = 1, *options: Any, **named: Any) -> Expr:
         x, y = n.promoted(x, y)
         given = dict(zip(names, options, strict=False)) | named
         return kind(reduction=_REDUCTIONS[reduction], **given).value(x, y)
@@ -47,34 +47,34 @@ for _overload, (_kind, _names) in _LOSSES.items():
 
 
 @translates(aten.binary_cross_entropy.default)
-def _binary_cross_entropy(n: Call, x: Expr, y: Expr, weight: Expr | None = None, reduction: int = 1) -> Expr:
+def _binary_cross_entropy(n: AtenCall, x: Expr, y: Expr, weight: Expr | None = None, reduction: int = 1) -> Expr:
     return losses.BCE(weight, reduction=_REDUCTIONS[reduction]).value(x, y.cast(x.dtype))
 
 
 @translates(aten.binary_cross_entropy_with_logits.default)
 def _binary_cross_entropy_with_logits(
-    n: Call, x: Expr, y: Expr, weight: Expr | None = None, positive: Expr | None = None, reduction: int = 1
+    n: AtenCall, x: Expr, y: Expr, weight: Expr | None = None, positive: Expr | None = None, reduction: int = 1
 ) -> Expr:
     loss = losses.BCEWithLogits(weight, positive, reduction=_REDUCTIONS[reduction])
     return loss.value(x, y.cast(x.dtype))
 
 
 @translates(aten.poisson_nll_loss.default)
-def _poisson_nll_loss(n: Call, x: Expr, y: Expr, log_input: bool, full: bool, eps: float, reduction: int) -> Expr:
+def _poisson_nll_loss(n: AtenCall, x: Expr, y: Expr, log_input: bool, full: bool, eps: float, reduction: int) -> Expr:
     return losses.PoissonNLL(log_input, full, eps, reduction=_REDUCTIONS[reduction]).value(x, y.cast(x.dtype))
 
 
 # Whole losses of classes are not kept: `run_decompositions` says that each is a scalar where sizes are open.
 @translates(aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
 def _nll_loss_forward(
-    n: Call, x: Expr, target: Expr, weight: Expr | None, reduction: int, ignored: int
+    n: AtenCall, x: Expr, target: Expr, weight: Expr | None, reduction: int, ignored: int
 ) -> list[Expr | None]:
     return [losses.NLL(weight, ignored, reduction=_REDUCTIONS[reduction]).value(x, target), None]
 
 
 @translates(aten.multi_margin_loss.default)
 def _multi_margin_loss(
-    n: Call,
+    n: AtenCall,
     x: Expr,
     target: Expr,
     p: float = 1,
@@ -86,7 +86,7 @@ def _multi_margin_loss(
 
 
 @translates(aten.multilabel_margin_loss.default)
-def _multilabel_margin_loss(n: Call, x: Expr, target: Expr, reduction: int = 1) -> Expr:
+def _multilabel_margin_loss(n: AtenCall, x: Expr, target: Expr, reduction: int = 1) -> Expr:
     """Targets are classes up to the first negative one."""
     b, axis = n.b, rank_of(x) - 1
     places = b.constant(axis)
@@ -169,6 +169,6 @@ def _traced_ctc_loss(
 
 @translates(_CTC)
 def _ctc_loss(
-    n: Call, scores: Expr, targets: Expr, steps: Expr, lengths: Expr, blank: int, reduction: str, zero: bool
+    n: AtenCall, scores: Expr, targets: Expr, steps: Expr, lengths: Expr, blank: int, reduction: str, zero: bool
 ) -> Expr:
     return losses.CTC(blank=blank, zero_infinity=zero, reduction=reduction).value(scores, targets, steps, lengths)

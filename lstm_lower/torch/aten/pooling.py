@@ -17,7 +17,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.torch.aten.layers import of_each_axis, rank_of, with_batch
-from lstm_lower.torch.aten.registry import Call, Size, translates
+from lstm_lower.torch.aten.registry import AtenCall, Size, translates
 from lstm_lower.torch.aten.sizes import formula
 from lstm_lower.torch.aten.tracing import operator, traces
 
@@ -101,7 +101,7 @@ traces(functional.avg_pool3d)(_traced_means(3))
 
 
 def _largest(
-    n: Call,
+    n: AtenCall,
     dims: int,
     x: Expr,
     kernel: Any,
@@ -133,7 +133,7 @@ def _largest(
     return [values.squeeze(0), places.squeeze(0)] if alone else [values, places]
 
 
-def _largest_of_all(n: Call, x: Expr, dims: int) -> list[Expr]:
+def _largest_of_all(n: AtenCall, x: Expr, dims: int) -> list[Expr]:
     """The largest element of each image, and its place."""
     rank, sizes = rank_of(x), n.sizes(n.fake(0))
     lead = rank - dims
@@ -144,36 +144,36 @@ def _largest_of_all(n: Call, x: Expr, dims: int) -> list[Expr]:
 
 
 @translates(aten.max_pool1d.default)
-def _max_pool1d(n: Call, x: Expr, *options: Any) -> Expr:
+def _max_pool1d(n: AtenCall, x: Expr, *options: Any) -> Expr:
     return _largest(n, 1, x, *options)[0]
 
 
 @translates(aten.max_pool2d.default)
-def _max_pool2d(n: Call, x: Expr, *options: Any) -> Expr:
+def _max_pool2d(n: AtenCall, x: Expr, *options: Any) -> Expr:
     return _largest(n, 2, x, *options)[0]
 
 
 @translates(aten.max_pool3d.default)
-def _max_pool3d(n: Call, x: Expr, *options: Any) -> Expr:
+def _max_pool3d(n: AtenCall, x: Expr, *options: Any) -> Expr:
     return _largest(n, 3, x, *options)[0]
 
 
 @translates(aten.max_pool1d_with_indices.default)
-def _max_pool1d_with_indices(n: Call, x: Expr, *options: Any) -> list[Expr]:
+def _max_pool1d_with_indices(n: AtenCall, x: Expr, *options: Any) -> list[Expr]:
     return _largest(n, 1, x, *options, indices=True)
 
 
 @translates(aten.max_pool2d_with_indices.default)
-def _max_pool2d_with_indices(n: Call, x: Expr, *options: Any) -> list[Expr]:
+def _max_pool2d_with_indices(n: AtenCall, x: Expr, *options: Any) -> list[Expr]:
     return _largest(n, 2, x, *options, indices=True)
 
 
 @translates(aten.max_pool3d_with_indices.default)
-def _max_pool3d_with_indices(n: Call, x: Expr, *options: Any) -> list[Expr]:
+def _max_pool3d_with_indices(n: AtenCall, x: Expr, *options: Any) -> list[Expr]:
     return _largest(n, 3, x, *options, indices=True)
 
 
-def _largest_at(n: Call, x: Expr, places: Sequence[Expr], lead: int) -> list[Expr]:
+def _largest_at(n: AtenCall, x: Expr, places: Sequence[Expr], lead: int) -> list[Expr]:
     """The largest of elements at given places, and where in the image it is.
 
     Args:
@@ -205,7 +205,7 @@ def _largest_at(n: Call, x: Expr, places: Sequence[Expr], lead: int) -> list[Exp
     return [b.op(std.GatherElements, every, chosen, axis=last).squeeze(last) for every in (values, flat)]
 
 
-def _adaptive_places(n: Call, size: Size, count: Size) -> Expr:
+def _adaptive_places(n: AtenCall, size: Size, count: Size) -> Expr:
     """The elements of each of so many windows over an axis, the last one again where there are fewer [count, k]."""
     first, end = _adaptive_bounds(n, size, count)
     longest: Size
@@ -216,7 +216,7 @@ def _adaptive_places(n: Call, size: Size, count: Size) -> Expr:
     return (first.unsqueeze(1) + up_to(n.b, longest).unsqueeze(0)).minimum((end - 1).unsqueeze(1))
 
 
-def _adaptive_bounds(n: Call, size: Size, count: Size) -> tuple[Expr, Expr]:
+def _adaptive_bounds(n: AtenCall, size: Size, count: Size) -> tuple[Expr, Expr]:
     """The first element of each window and the one behind its last [count]."""
     if isinstance(size, int) and isinstance(count, int):
         windows = np.arange(count)
@@ -226,7 +226,7 @@ def _adaptive_bounds(n: Call, size: Size, count: Size) -> tuple[Expr, Expr]:
 
 
 @translates(aten.adaptive_max_pool1d.default, aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default)
-def _adaptive_max_pool(n: Call, x: Expr, counts: Sequence[Size]) -> list[Expr]:
+def _adaptive_max_pool(n: AtenCall, x: Expr, counts: Sequence[Size]) -> list[Expr]:
     dims, sizes = len(counts), n.sizes(n.fake(0))
     if all(count == 1 for count in counts):
         return _largest_of_all(n, x, dims)
@@ -276,7 +276,7 @@ for _dims in (2, 3):
 
 
 @translates(_FRACTIONAL_MAX_POOL)
-def _fractional_max_pool(n: Call, x: Expr, kernel: Any, counts: Any, samples: Expr) -> list[Expr]:
+def _fractional_max_pool(n: AtenCall, x: Expr, kernel: Any, counts: Any, samples: Expr) -> list[Expr]:
     dims = len(counts)
     lead = rank_of(x) - dims
     sizes = n.sizes(n.fake(0))[lead:]
@@ -289,7 +289,7 @@ def _fractional_max_pool(n: Call, x: Expr, kernel: Any, counts: Any, samples: Ex
     return _largest_at(n, x, places, lead)
 
 
-def _starts(n: Call, share: Expr, size: Size, count: Size, width: int) -> Expr:
+def _starts(n: AtenCall, share: Expr, size: Size, count: Size, width: int) -> Expr:
     """Where windows begin along an axis [..., count]; the last one ends where the axis does."""
     last, dtype = size - width, share.dtype
     between = n.scalar(count - 1, dtype).maximum(1)
@@ -300,7 +300,7 @@ def _starts(n: Call, share: Expr, size: Size, count: Size, width: int) -> Expr:
 
 
 @translates(aten.max_unpool2d.default, aten.max_unpool3d.default)
-def _max_unpool(n: Call, x: Expr, places: Expr, size: Sequence[Size], *_: Any) -> Expr:
+def _max_unpool(n: AtenCall, x: Expr, places: Expr, size: Sequence[Size], *_: Any) -> Expr:
     """Elements at their places in images, zeros elsewhere."""
     b, dims = n.b, len(size)
     lead = rank_of(x) - dims
@@ -315,7 +315,7 @@ def _max_unpool(n: Call, x: Expr, places: Expr, size: Sequence[Size], *_: Any) -
 
 @translates(aten.avg_pool1d.default, aten.avg_pool2d.default, aten.avg_pool3d.default)
 def _avg_pool(
-    n: Call,
+    n: AtenCall,
     x: Expr,
     kernel: Any,
     stride: Any = (),
@@ -343,7 +343,7 @@ def _avg_pool(
     return with_batch(x, dims + 2, lambda x: n.b.op(std.AveragePool, x, **attributes))
 
 
-def _with_room(n: Call, x: Expr, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]) -> Expr:
+def _with_room(n: AtenCall, x: Expr, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]) -> Expr:
     """An image with zeros around it, so that it just holds all windows."""
     dims, rank = len(kernel), rank_of(x)
     sizes = n.sizes(n.fake(0))[-dims:]
@@ -362,7 +362,7 @@ def _with_room(n: Call, x: Expr, kernel: Sequence[int], stride: Sequence[int], p
     aten._adaptive_avg_pool2d.default,
     aten._adaptive_avg_pool3d.default,
 )
-def _adaptive_avg_pool(n: Call, x: Expr, counts: Sequence[Size]) -> Expr:
+def _adaptive_avg_pool(n: AtenCall, x: Expr, counts: Sequence[Size]) -> Expr:
     """Means of windows of which there is a given number; an element may be in two of them."""
     dims, rank = len(counts), rank_of(x)
     sizes = n.sizes(n.fake(0))[-dims:]
@@ -384,7 +384,7 @@ def _divides(count: Size, size: Size) -> bool:
     return isinstance(count, int) and isinstance(size, int) and count > 0 and size % count == 0
 
 
-def _means_along(n: Call, x: Expr, axis: int, size: Size, count: Size) -> Expr:
+def _means_along(n: AtenCall, x: Expr, axis: int, size: Size, count: Size) -> Expr:
     """A product with the table of which element is in which window."""
     first, end = (bound.unsqueeze(1) for bound in _adaptive_bounds(n, size, count))
     places = up_to(n.b, size)

@@ -14,7 +14,7 @@ from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, detached
 from lstm_lower.passes.formulas.special_functions import log1p_of
-from lstm_lower.torch.aten.registry import Call, Size, translates
+from lstm_lower.torch.aten.registry import AtenCall, Size, translates
 from lstm_lower.torch.aten.tracing import traces
 
 aten = torch.ops.aten
@@ -44,41 +44,41 @@ def _drawn(dtype: ir.DataType) -> ir.DataType:
     return dtype if dtype in (FLOAT, ir.DataType.DOUBLE) else FLOAT
 
 
-def _uniform_of(n: Call) -> Expr:
+def _uniform_of(n: AtenCall) -> Expr:
     return uniform(n.vector(n.shape), n.dtype, n.b)
 
 
-def _normal_of(n: Call) -> Expr:
+def _normal_of(n: AtenCall) -> Expr:
     return normal(n.vector(n.shape), n.dtype, n.b)
 
 
 @translates(aten.rand.default, aten.rand_like.default)
-def _rand(n: Call, *_: Any, **__: Any) -> Expr:
+def _rand(n: AtenCall, *_: Any, **__: Any) -> Expr:
     return _uniform_of(n)
 
 
 @translates(aten.randn.default, aten.randn_like.default)
-def _randn(n: Call, *_: Any, **__: Any) -> Expr:
+def _randn(n: AtenCall, *_: Any, **__: Any) -> Expr:
     return _normal_of(n)
 
 
 @translates(aten.uniform.default)
-def _uniform(n: Call, x: Expr, low: float = 0.0, high: float = 1.0, **_: Any) -> Expr:
+def _uniform(n: AtenCall, x: Expr, low: float = 0.0, high: float = 1.0, **_: Any) -> Expr:
     drawn = _uniform_of(n)
     return drawn if (low, high) == (0, 1) else drawn * (high - low) + low
 
 
 @translates(aten.normal_functional.default)
-def _normal_like(n: Call, x: Expr, mean: float = 0.0, deviation: float = 1.0, **_: Any) -> Expr:
+def _normal_like(n: AtenCall, x: Expr, mean: float = 0.0, deviation: float = 1.0, **_: Any) -> Expr:
     return _around(n, mean, deviation)
 
 
 @translates(aten.normal.Tensor_Tensor, aten.normal.Tensor_float, aten.normal.float_Tensor, aten.normal.float_float)
-def _normal(n: Call, mean: Any, deviation: Any = 1.0, *_: Any, **__: Any) -> Expr:
+def _normal(n: AtenCall, mean: Any, deviation: Any = 1.0, *_: Any, **__: Any) -> Expr:
     return _around(n, mean, deviation)
 
 
-def _around(n: Call, mean: Any, deviation: Any) -> Expr:
+def _around(n: AtenCall, mean: Any, deviation: Any) -> Expr:
     """Numbers around means; neither these nor the deviations have a gradient in PyTorch."""
     mean, deviation = (detached(x) if isinstance(x, Expr) else x for x in (mean, deviation))
     drawn = _normal_of(n)
@@ -88,37 +88,37 @@ def _around(n: Call, mean: Any, deviation: Any) -> Expr:
 
 
 @translates(aten.bernoulli.default)
-def _bernoulli(n: Call, x: Expr, **_: Any) -> Expr:
+def _bernoulli(n: AtenCall, x: Expr, **_: Any) -> Expr:
     return uniform(x.sizes(), x.dtype, n.b) < detached(x)
 
 
 @translates(aten.bernoulli.p)
-def _bernoulli_of_share(n: Call, x: Expr, p: float, **_: Any) -> Expr:
+def _bernoulli_of_share(n: AtenCall, x: Expr, p: float, **_: Any) -> Expr:
     return uniform(n.vector(n.shape), FLOAT, n.b) < p
 
 
 @translates(aten.bernoulli.Tensor)
-def _bernoulli_of_shares(n: Call, x: Expr, p: Expr, **_: Any) -> Expr:
+def _bernoulli_of_shares(n: AtenCall, x: Expr, p: Expr, **_: Any) -> Expr:
     return uniform(n.vector(n.shape), p.dtype, n.b) < detached(p)
 
 
 @translates(aten.randint.default)
-def _whole(n: Call, high: Size, *_: Any, **__: Any) -> Expr:
+def _whole(n: AtenCall, high: Size, *_: Any, **__: Any) -> Expr:
     return _whole_numbers(n, 0, high)
 
 
 @translates(aten.randint.low)
-def _whole_from(n: Call, low: Size, high: Size, *_: Any, **__: Any) -> Expr:
+def _whole_from(n: AtenCall, low: Size, high: Size, *_: Any, **__: Any) -> Expr:
     return _whole_numbers(n, low, high)
 
 
 @translates(aten.randint_like.default)
-def _whole_like(n: Call, x: Expr, high: Size, **_: Any) -> Expr:
+def _whole_like(n: AtenCall, x: Expr, high: Size, **_: Any) -> Expr:
     return _whole_numbers(n, 0, high)
 
 
 @translates(aten.randint_like.low_dtype)
-def _whole_like_from(n: Call, x: Expr, low: Size, high: Size, **_: Any) -> Expr:
+def _whole_like_from(n: AtenCall, x: Expr, low: Size, high: Size, **_: Any) -> Expr:
     return _whole_numbers(n, low, high)
 
 
@@ -137,7 +137,7 @@ def _whole_in_place(x: Tensor, *bounds: Any, **options: Any) -> Tensor:
     return x.copy_(torch.randint(low, high, x.shape))
 
 
-def _whole_numbers(n: Call, low: Any, high: Any) -> Expr:
+def _whole_numbers(n: AtenCall, low: Any, high: Any) -> Expr:
     """Numbers from one bound to the one before another: rounded down before the lower bound is added."""
     wide = ir.DataType.DOUBLE
     span = high - low if not isinstance(low, Expr) else (0 - low) + high
@@ -147,14 +147,14 @@ def _whole_numbers(n: Call, low: Any, high: Any) -> Expr:
 
 
 @translates(aten.randperm.default)
-def _permutation(n: Call, size: Size, **_: Any) -> Expr:
+def _permutation(n: AtenCall, size: Size, **_: Any) -> Expr:
     sizes = n.vector([size])
     numbers = uniform(sizes, FLOAT, n.b)
     return n.b.ops(std.TopK, numbers, sizes, outputs=2, axis=0, largest=0)[1]
 
 
 @translates(aten.multinomial.default)
-def _multinomial(n: Call, x: Expr, count: int, replacement: bool = False, **_: Any) -> Expr:
+def _multinomial(n: AtenCall, x: Expr, count: int, replacement: bool = False, **_: Any) -> Expr:
     """Places by their shares; without replacement none is drawn twice (Efraimidis and Spirakis, 2006)."""
     b, axis = n.b, len(x.shape or ()) - 1
     shares = detached(x)
@@ -170,24 +170,24 @@ def _multinomial(n: Call, x: Expr, count: int, replacement: bool = False, **_: A
 
 
 @translates(aten.exponential.default)
-def _exponential(n: Call, x: Expr, rate: float = 1.0, **_: Any) -> Expr:
+def _exponential(n: AtenCall, x: Expr, rate: float = 1.0, **_: Any) -> Expr:
     drawn, least = _uniform_of(n), torch.finfo(n.results[0].dtype).eps / 2
     return n.b.where(drawn >= 1 - least, -least, drawn.log()) * (-1 / rate)
 
 
 @translates(aten.geometric.default)
-def _geometric(n: Call, x: Expr, p: float, **_: Any) -> Expr:
+def _geometric(n: AtenCall, x: Expr, p: float, **_: Any) -> Expr:
     return (log1p_of(-_uniform_of(n)) / math.log1p(-p)).floor() + 1
 
 
 @translates(aten.cauchy.default)
-def _cauchy(n: Call, x: Expr, median: float = 0, width: float = 1, **_: Any) -> Expr:
+def _cauchy(n: AtenCall, x: Expr, median: float = 0, width: float = 1, **_: Any) -> Expr:
     angle = (_uniform_of(n) - 0.5) * math.pi
     return n.b.op(std.Sin, angle) / n.b.op(std.Cos, angle) * width + median
 
 
 @translates(aten.log_normal.default)
-def _log_normal(n: Call, x: Expr, mean: float = 1, deviation: float = 2, **_: Any) -> Expr:
+def _log_normal(n: AtenCall, x: Expr, mean: float = 1, deviation: float = 2, **_: Any) -> Expr:
     return (_normal_of(n) * deviation + mean).exp()
 
 
@@ -204,7 +204,7 @@ _REFUSED: dict[Any, tuple[str, str]] = {
 
 
 def _refusing(name: str, way: str) -> Callable[..., Expr]:
-    def refused(n: Call, *_: Any, **__: Any) -> Expr:
+    def refused(n: AtenCall, *_: Any, **__: Any) -> Expr:
         raise UnsupportedOpError(
             f"{name} requires a formula of uniform or normal numbers, which are what ONNX draws, got none; {way}"
         )

@@ -26,7 +26,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, concat, sigmoid, tanh
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.replacement import replaced
-from lstm_lower.torch.aten.registry import Call, translates
+from lstm_lower.torch.aten.registry import AtenCall, translates
 from lstm_lower.torch.aten.tracing import operator, traces
 
 INT64 = ir.DataType.INT64
@@ -202,7 +202,7 @@ class Cell:
 
 @translates(RECURRENT)
 def _recurrent(
-    n: Call,
+    n: AtenCall,
     kind: str,
     x: Expr,
     lengths: Expr | None,
@@ -361,7 +361,7 @@ def _places(b: Builder, steps: Expr, lengths: Expr) -> tuple[Expr, Expr]:
 
 
 @translates(_PACK)
-def _pack(n: Call, x: Expr, lengths: Expr, *_: Any) -> list[Expr]:
+def _pack(n: AtenCall, x: Expr, lengths: Expr, *_: Any) -> list[Expr]:
     """All elements that belong to sequences, step by step, and how many sequences there are at each step."""
     b, lengths = x.builder, lengths.cast(INT64)
     places, counts = _places(b, b.sizes([x.size(0)]).reshape(), lengths)
@@ -370,7 +370,7 @@ def _pack(n: Call, x: Expr, lengths: Expr, *_: Any) -> list[Expr]:
 
 
 @translates(_UNPACK)
-def _unpack(n: Call, data: Expr, counts: Expr, lengths: Expr) -> Expr:
+def _unpack(n: AtenCall, data: Expr, counts: Expr, lengths: Expr) -> Expr:
     """The elements at their places, zeros elsewhere [T, B, ...]; counts are the numbers of sequences at each step."""
     b, lengths = data.builder, lengths.cast(INT64)
     steps = b.sizes([counts.size(0)])
@@ -381,7 +381,7 @@ def _unpack(n: Call, data: Expr, counts: Expr, lengths: Expr) -> Expr:
 
 
 @translates(_OF_STEPS)
-def _of_steps(n: Call, x: Expr, lengths: Expr, total: Any, padding: float) -> Expr:
+def _of_steps(n: AtenCall, x: Expr, lengths: Expr, total: Any, padding: float) -> Expr:
     """A padded sequence of another number of steps, with a number behind the end of each sequence."""
     b, lengths, rank = x.builder, lengths.cast(INT64), len(x.shape or ())
     total = n.vector([total])

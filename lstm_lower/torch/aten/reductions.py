@@ -17,7 +17,7 @@ from lstm_lower.passes.formulas import cumulative
 from lstm_lower.passes.formulas.complex_numbers import each, magnitude, parts_of
 from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES, computed
 from lstm_lower.torch.aten.arrays import counted, rank_of, sizes_of, with_axes
-from lstm_lower.torch.aten.registry import Call, translates
+from lstm_lower.torch.aten.registry import AtenCall, translates
 
 aten = torch.ops.aten
 BOOL, INT32, INT64 = ir.DataType.BOOL, ir.DataType.INT32, ir.DataType.INT64
@@ -36,7 +36,7 @@ def widened(x: Expr) -> Expr:
     return x.cast(COMPUTE_DTYPES.get(x.dtype, x.dtype))
 
 
-def count_of(n: Call, x: Expr, axes: Sequence[int]) -> Expr:
+def count_of(n: AtenCall, x: Expr, axes: Sequence[int]) -> Expr:
     """The number of elements along some axes, in the dtype of `x`."""
     sizes = sizes_of(x)
     return n.scalar(n.count([sizes[axis] for axis in axes]), x.dtype)
@@ -47,45 +47,45 @@ def _reduced(op: type[std.Reduction], x: Expr, dim: Axes, *, keepdim: bool) -> E
     return x.reduce(op, axes, keepdims=keepdim and bool(rank_of(x))) if axes else x
 
 
-def _total(n: Call, x: Expr) -> Expr:
+def _total(n: AtenCall, x: Expr) -> Expr:
     """In the dtype that the result is summed in."""
     return widened(x.cast(n.dtype)) if n.dtype in COMPUTE_DTYPES or n.dtype != x.dtype else x
 
 
 @translates(aten.sum.default)
-def _whole_sum(n: Call, x: Expr, **_: Any) -> Expr:
+def _whole_sum(n: AtenCall, x: Expr, **_: Any) -> Expr:
     return _reduced(std.ReduceSum, _total(n, x), None, keepdim=False)
 
 
 @translates(aten.sum.dim_IntList)
-def _sum(n: Call, x: Expr, dim: Axes, keepdim: bool = False, **_: Any) -> Expr:
+def _sum(n: AtenCall, x: Expr, dim: Axes, keepdim: bool = False, **_: Any) -> Expr:
     return _reduced(std.ReduceSum, _total(n, x), dim, keepdim=keepdim)
 
 
 @translates(aten.nansum.default)
-def _sum_of_numbers(n: Call, x: Expr, dim: Axes = None, keepdim: bool = False, **_: Any) -> Expr:
+def _sum_of_numbers(n: AtenCall, x: Expr, dim: Axes = None, keepdim: bool = False, **_: Any) -> Expr:
     x = _total(n, x)
     x = n.b.where(n.b.op(std.IsNaN, x), 0, x) if x.dtype.is_floating_point() else x
     return _reduced(std.ReduceSum, x, dim, keepdim=keepdim)
 
 
 @translates(aten.mean.default)
-def _whole_mean(n: Call, x: Expr, **_: Any) -> Expr:
+def _whole_mean(n: AtenCall, x: Expr, **_: Any) -> Expr:
     return _mean(n, x, None)
 
 
 @translates(aten.mean.dim)
-def _mean(n: Call, x: Expr, dim: Axes, keepdim: bool = False, **_: Any) -> Expr:
+def _mean(n: AtenCall, x: Expr, dim: Axes, keepdim: bool = False, **_: Any) -> Expr:
     return _reduced(std.ReduceMean, _total(n, x), dim, keepdim=keepdim)
 
 
 @translates(aten.prod.default)
-def _whole_product(n: Call, x: Expr, **_: Any) -> Expr:
+def _whole_product(n: AtenCall, x: Expr, **_: Any) -> Expr:
     return _reduced(std.ReduceProd, _total(n, x), None, keepdim=False)
 
 
 @translates(aten.prod.dim_int)
-def _product(n: Call, x: Expr, dim: int, keepdim: bool = False, **_: Any) -> Expr:
+def _product(n: AtenCall, x: Expr, dim: int, keepdim: bool = False, **_: Any) -> Expr:
     return _reduced(std.ReduceProd, _total(n, x), dim, keepdim=keepdim)
 
 
@@ -94,17 +94,17 @@ def _holds(x: Expr) -> Expr:
 
 
 @translates(aten.any.default, aten.any.dim, aten.any.dims)
-def _any(n: Call, x: Expr, dim: Axes = None, keepdim: bool = False) -> Expr:
+def _any(n: AtenCall, x: Expr, dim: Axes = None, keepdim: bool = False) -> Expr:
     return _reduced(std.ReduceSum, _holds(x).cast(INT64), dim, keepdim=keepdim) > 0
 
 
 @translates(aten.all.default, aten.all.dim, aten.all.dims)
-def _all(n: Call, x: Expr, dim: Axes = None, keepdim: bool = False) -> Expr:
+def _all(n: AtenCall, x: Expr, dim: Axes = None, keepdim: bool = False) -> Expr:
     return ~(_reduced(std.ReduceSum, (~_holds(x)).cast(INT64), dim, keepdim=keepdim) > 0)
 
 
 @translates(aten.count_nonzero.default, aten.count_nonzero.dim_IntList)
-def _count_nonzero(n: Call, x: Expr, dim: Axes = None) -> Expr:
+def _count_nonzero(n: AtenCall, x: Expr, dim: Axes = None) -> Expr:
     return _reduced(std.ReduceSum, _holds(x).cast(INT64), dim, keepdim=False)
 
 
@@ -114,7 +114,7 @@ def _count_nonzero(n: Call, x: Expr, dim: Axes = None) -> Expr:
 def _extreme(op: type[std.Reduction]) -> Callable[..., Expr]:
     """The largest or smallest elements, of which equal ones share a gradient; NaN where an element is."""
 
-    def extreme(n: Call, x: Expr, dim: Axes = None, keepdim: bool = False) -> Expr:
+    def extreme(n: AtenCall, x: Expr, dim: Axes = None, keepdim: bool = False) -> Expr:
         return _reduced(op, computed(x), dim, keepdim=keepdim)
 
     return extreme
@@ -125,7 +125,7 @@ translates(aten.amin.default, aten.min.default)(_extreme(std.ReduceMin))
 
 
 @translates(aten.aminmax.default)
-def _both_extremes(n: Call, x: Expr, *, dim: int | None = None, keepdim: bool = False) -> list[Expr]:
+def _both_extremes(n: AtenCall, x: Expr, *, dim: int | None = None, keepdim: bool = False) -> list[Expr]:
     return [_extreme(op)(n, x, dim, keepdim) for op in (std.ReduceMin, std.ReduceMax)]
 
 
@@ -140,7 +140,7 @@ def _without_axes(formula: Callable[..., list[Expr]]) -> Callable[..., list[Expr
     """A formula along an axis, of a scalar too, which has none."""
 
     @functools.wraps(formula)
-    def of_any(n: Call, x: Expr, *args: Any, **options: Any) -> list[Expr]:
+    def of_any(n: AtenCall, x: Expr, *args: Any, **options: Any) -> list[Expr]:
         if rank_of(x):
             return formula(n, x, *args, **options)
         return [y.reshape() for y in formula(n, x.unsqueeze(0), *args, **options)]
@@ -152,7 +152,7 @@ def _found(op: type[std.Arg]) -> Callable[..., list[Expr]]:
     """Extremes along an axis with their places, of equal ones the first, which has all of the gradient."""
 
     @_without_axes
-    def found(n: Call, x: Expr, dim: int, keepdim: bool = False) -> list[Expr]:
+    def found(n: AtenCall, x: Expr, dim: int, keepdim: bool = False) -> list[Expr]:
         places = n.b.op(op, computed(x), axis=counted(x, dim), keepdims=1)
         return _at(x, places, dim, keepdim=keepdim)
 
@@ -164,7 +164,7 @@ translates(aten.min.dim)(_found(std.ArgMin))
 
 
 def _place(op: type[std.Arg]) -> Callable[..., Expr]:
-    def place(n: Call, x: Expr, dim: int | None = None, keepdim: bool = False) -> Expr:
+    def place(n: AtenCall, x: Expr, dim: int | None = None, keepdim: bool = False) -> Expr:
         x = computed(with_axes(x))
         keeps = keepdim and bool(n.results[0].dim())
         if dim is None:
@@ -182,7 +182,7 @@ translates(aten.argmin.default)(_place(std.ArgMin))
 # Moments.
 
 
-def _moments(n: Call, x: Expr, dim: Axes, correction: float | None, *, keepdim: bool) -> tuple[Expr, Expr]:
+def _moments(n: AtenCall, x: Expr, dim: Axes, correction: float | None, *, keepdim: bool) -> tuple[Expr, Expr]:
     """Variance and mean; the divisor is the number of elements less the correction, which is 1 unless it is given."""
     x, axes = widened(x), axes_of(x, dim)
     mean = x.reduce(std.ReduceMean, axes) if axes else x
@@ -199,22 +199,22 @@ def _deviation(variance: Expr) -> Expr:
 
 
 @translates(aten.var.correction)
-def _var(n: Call, x: Expr, dim: Axes = None, *, correction: Any = None, keepdim: bool = False) -> Expr:
+def _var(n: AtenCall, x: Expr, dim: Axes = None, *, correction: Any = None, keepdim: bool = False) -> Expr:
     return _moments(n, x, dim, correction, keepdim=keepdim)[0]
 
 
 @translates(aten.std.correction)
-def _std(n: Call, x: Expr, dim: Axes = None, *, correction: Any = None, keepdim: bool = False) -> Expr:
+def _std(n: AtenCall, x: Expr, dim: Axes = None, *, correction: Any = None, keepdim: bool = False) -> Expr:
     return _deviation(_moments(n, x, dim, correction, keepdim=keepdim)[0])
 
 
 @translates(aten.var_mean.correction)
-def _var_mean(n: Call, x: Expr, dim: Axes = None, *, correction: Any = None, keepdim: bool = False) -> list[Expr]:
+def _var_mean(n: AtenCall, x: Expr, dim: Axes = None, *, correction: Any = None, keepdim: bool = False) -> list[Expr]:
     return list(_moments(n, x, dim, correction, keepdim=keepdim))
 
 
 @translates(aten.std_mean.correction)
-def _std_mean(n: Call, x: Expr, dim: Axes = None, *, correction: Any = None, keepdim: bool = False) -> list[Expr]:
+def _std_mean(n: AtenCall, x: Expr, dim: Axes = None, *, correction: Any = None, keepdim: bool = False) -> list[Expr]:
     variance, mean = _moments(n, x, dim, correction, keepdim=keepdim)
     return [_deviation(variance), mean]
 
@@ -223,7 +223,7 @@ def _std_mean(n: Call, x: Expr, dim: Axes = None, *, correction: Any = None, kee
 
 
 @translates(aten.logsumexp.default)
-def _log_sum_exp(n: Call, x: Expr, dim: Axes, keepdim: bool = False) -> Expr:
+def _log_sum_exp(n: AtenCall, x: Expr, dim: Axes, keepdim: bool = False) -> Expr:
     """The logarithm of a sum of exponentials, in shares of the largest; minus infinity where all are."""
     b, axes = n.b, axes_of(x, dim)
     if not axes:
@@ -262,7 +262,7 @@ def norm(x: Expr, order: float, axes: list[int], *, keepdim: bool) -> Expr:
 
 
 @translates(aten.linalg_vector_norm.default)
-def _vector_norm(n: Call, x: Expr, ord: Any = 2, dim: Axes = None, keepdim: bool = False, **_: Any) -> Expr:
+def _vector_norm(n: AtenCall, x: Expr, ord: Any = 2, dim: Axes = None, keepdim: bool = False, **_: Any) -> Expr:
     x = magnitude(each(parts_of(x))) if is_complex(x.dtype) else x
     x = widened(x.cast(n.dtype))
     if not rank_of(x):
@@ -271,7 +271,7 @@ def _vector_norm(n: Call, x: Expr, ord: Any = 2, dim: Axes = None, keepdim: bool
 
 
 @translates(aten.dist.default)
-def _dist(n: Call, x: Expr, y: Expr, p: float = 2) -> Expr:
+def _dist(n: AtenCall, x: Expr, y: Expr, p: float = 2) -> Expr:
     x, y = n.promoted(x, y, dtype=n.dtype)
     apart = with_axes(x - y)
     return norm(apart, p, list(range(rank_of(apart))), keepdim=False)
@@ -283,7 +283,7 @@ def _distances(apart: Expr, order: float) -> Expr:
 
 
 @translates(aten._cdist_forward.default, aten.cdist.default)
-def _cdist(n: Call, x: Expr, y: Expr, p: float = 2.0, compute_mode: int | None = None) -> Expr:
+def _cdist(n: AtenCall, x: Expr, y: Expr, p: float = 2.0, compute_mode: int | None = None) -> Expr:
     """Distances of all pairs of rows."""
     return _distances(x.unsqueeze(rank_of(x) - 1) - y.unsqueeze(rank_of(y) - 2), p)
 
@@ -292,19 +292,19 @@ def _cdist(n: Call, x: Expr, y: Expr, p: float = 2.0, compute_mode: int | None =
 
 
 @translates(aten.cumsum.default)
-def _cumsum(n: Call, x: Expr, dim: int, **_: Any) -> Expr:
+def _cumsum(n: AtenCall, x: Expr, dim: int, **_: Any) -> Expr:
     x = _total(n, x)
     return n.b.op(std.CumSum, x, n.b.constant(counted(x, dim))) if rank_of(x) else x
 
 
 @translates(aten.cumprod.default)
-def _cumprod(n: Call, x: Expr, dim: int, **_: Any) -> Expr:
+def _cumprod(n: AtenCall, x: Expr, dim: int, **_: Any) -> Expr:
     x = _total(n, x)
     return cumulative.product(x, counted(x, dim)) if rank_of(x) else x
 
 
 @translates(aten.logcumsumexp.default)
-def _log_cumsum_exp(n: Call, x: Expr, dim: int) -> Expr:
+def _log_cumsum_exp(n: AtenCall, x: Expr, dim: int) -> Expr:
     x = widened(x)
     return cumulative.log_sum_exp(x, counted(x, dim)) if rank_of(x) else x
 
@@ -313,7 +313,7 @@ def _running(*, largest: bool) -> Callable[..., list[Expr]]:
     """The largest or smallest of all elements before, with its last place."""
 
     @_without_axes
-    def running(n: Call, x: Expr, dim: int) -> list[Expr]:
+    def running(n: AtenCall, x: Expr, dim: int) -> list[Expr]:
         places = cumulative.extreme_place(computed(x), counted(x, dim), largest=largest)
         return _at(x, places, dim, keepdim=True)
 
@@ -336,14 +336,14 @@ def sorted_along(x: Expr, axis: int, *, descending: bool = False) -> list[Expr]:
 
 @translates(aten.sort.default)
 @_without_axes
-def _sort(n: Call, x: Expr, dim: int = -1, descending: bool = False) -> list[Expr]:
+def _sort(n: AtenCall, x: Expr, dim: int = -1, descending: bool = False) -> list[Expr]:
     return sorted_along(x, counted(x, dim), descending=descending)
 
 
 @translates(aten.sort.stable)
 @_without_axes
 def _stable_sort(
-    n: Call,
+    n: AtenCall,
     x: Expr,
     *,
     stable: bool | None = None,
@@ -356,7 +356,7 @@ def _stable_sort(
 @translates(aten.topk.default)
 @_without_axes
 def _topk(
-    n: Call,
+    n: AtenCall,
     x: Expr,
     k: Any,
     dim: int = -1,
@@ -370,7 +370,7 @@ def _topk(
 
 @translates(aten.kthvalue.default)
 @_without_axes
-def _kth_value(n: Call, x: Expr, k: Any, dim: int = -1, keepdim: bool = False) -> list[Expr]:
+def _kth_value(n: AtenCall, x: Expr, k: Any, dim: int = -1, keepdim: bool = False) -> list[Expr]:
     """The element of a rank, counted from 1, along an axis, and its place."""
     axis, last = counted(x, dim), n.vector([k])
     _, order = sorted_along(x, axis)
@@ -379,7 +379,7 @@ def _kth_value(n: Call, x: Expr, k: Any, dim: int = -1, keepdim: bool = False) -
 
 @translates(aten.median.dim)
 @_without_axes
-def _median(n: Call, x: Expr, dim: int, keepdim: bool = False) -> list[Expr]:
+def _median(n: AtenCall, x: Expr, dim: int, keepdim: bool = False) -> list[Expr]:
     """The lower one of two; the first that is no number where there is one."""
     b, axis = n.b, counted(x, dim)
     _, order = sorted_along(x, axis)
@@ -392,10 +392,10 @@ def _median(n: Call, x: Expr, dim: int, keepdim: bool = False) -> list[Expr]:
     return _at(x, places, dim, keepdim=keepdim)
 
 
-def _of_all(middle: Callable[..., list[Expr]]) -> Callable[[Call, Expr], Expr]:
+def _of_all(middle: Callable[..., list[Expr]]) -> Callable[[AtenCall, Expr], Expr]:
     """Of a whole tensor, in which equal elements share a gradient."""
 
-    def of_all(n: Call, x: Expr) -> Expr:
+    def of_all(n: AtenCall, x: Expr) -> Expr:
         flat = with_axes(x).reshape(-1)
         value = detached(middle(n, flat, 0)[0])
         if not x.dtype.is_floating_point():
@@ -412,7 +412,7 @@ translates(aten.median.default)(_of_all(_median))
 
 @translates(aten.nanmedian.dim)
 @_without_axes
-def _nanmedian(n: Call, x: Expr, dim: int, keepdim: bool = False) -> list[Expr]:
+def _nanmedian(n: AtenCall, x: Expr, dim: int, keepdim: bool = False) -> list[Expr]:
     """The median of those that are numbers."""
     b, axis = n.b, counted(x, dim)
     if not x.dtype.is_floating_point():
@@ -428,7 +428,7 @@ translates(aten.nanmedian.default)(_of_all(_nanmedian))
 
 @translates(aten.mode.default)
 @_without_axes
-def _mode(n: Call, x: Expr, dim: int = -1, keepdim: bool = False) -> list[Expr]:
+def _mode(n: AtenCall, x: Expr, dim: int = -1, keepdim: bool = False) -> list[Expr]:
     """The value that is there most often, of several the smallest, with its last place."""
     b, axis = n.b, counted(x, dim)
     ordered, order = sorted_along(x, axis)

@@ -87,7 +87,7 @@ class Translating(Protocol):
         """Translates a graph within the program, of operands, into a builder's; returns its results."""
 
 
-class Call:
+class AtenCall:
     """A call of an operator in a trace.
 
     Attributes:

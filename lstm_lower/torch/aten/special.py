@@ -12,13 +12,13 @@ import torch
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr
 from lstm_lower.passes.formulas import special_functions
-from lstm_lower.torch.aten.registry import Call, Formula, translates
+from lstm_lower.torch.aten.registry import AtenCall, Formula, translates
 
 aten = torch.ops.aten
 
 
 def _computed(function: Callable[[Expr], Expr]) -> Formula:
-    def formula(n: Call, x: Expr) -> Expr:
+    def formula(n: AtenCall, x: Expr) -> Expr:
         return function(x.cast(n.dtype))
 
     return formula
@@ -39,20 +39,20 @@ for _overload, _formula in _FORMULAS.items():
 
 
 @translates(aten.erf.default)
-def _erf(n: Call, x: Expr) -> Expr:
+def _erf(n: AtenCall, x: Expr) -> Expr:
     x = x.cast(n.dtype)
     # onnxruntime has a kernel in float32 alone.
     return special_functions.erf(x) if x.dtype == ir.DataType.DOUBLE else n.b.op(std.Erf, x)
 
 
 @translates(aten.polygamma.default)
-def _polygamma(n: Call, order: int, x: Expr) -> Expr:
+def _polygamma(n: AtenCall, order: int, x: Expr) -> Expr:
     x = x.cast(n.dtype)
     return special_functions.digamma(x) if order == 0 else special_functions.polygamma(x, order)
 
 
 @translates(aten.mvlgamma.default)
-def _mvlgamma(n: Call, x: Expr, rows: int) -> Expr:
+def _mvlgamma(n: AtenCall, x: Expr, rows: int) -> Expr:
     """The logarithm of the gamma function of matrices of so many rows."""
     x = x.cast(n.dtype)
     halves = x.unsqueeze(-1) - n.b.constant([row / 2 for row in range(rows)], x.dtype)
@@ -60,5 +60,5 @@ def _mvlgamma(n: Call, x: Expr, rows: int) -> Expr:
 
 
 @translates(aten.special_zeta.default, aten.special_zeta.other_scalar, aten.special_zeta.self_scalar)
-def _zeta(n: Call, x: Any, q: Any) -> Expr:
+def _zeta(n: AtenCall, x: Any, q: Any) -> Expr:
     return special_functions.zeta(*n.promoted(x, q, dtype=n.dtype))

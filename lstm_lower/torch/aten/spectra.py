@@ -19,7 +19,7 @@ from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.torch.aten import open_sizes
 from lstm_lower.torch.aten.arrays import broadcast_to, counted, rank_of, sizes_of, vector_of
 from lstm_lower.torch.aten.elementwise import angle_of
-from lstm_lower.torch.aten.registry import Call, Size, translates
+from lstm_lower.torch.aten.registry import AtenCall, Size, translates
 
 aten = torch.ops.aten
 
@@ -27,7 +27,7 @@ aten = torch.ops.aten
 _NONE, _BY_ROOT, _BY_NUMBER = range(3)
 
 
-def _normalized(n: Call, parts: Expr, sizes: Sequence[Size], norm: int, *, divided: bool) -> Expr:
+def _normalized(n: AtenCall, parts: Expr, sizes: Sequence[Size], norm: int, *, divided: bool) -> Expr:
     """A transform with the norm that is asked for, of one that is divided by the number of elements or not."""
     if norm == (_BY_NUMBER if divided else _NONE):
         return parts
@@ -42,7 +42,7 @@ def _along(x: Expr, dim: Sequence[int]) -> list[int]:
 
 
 @translates(aten._fft_c2c.default)
-def _complex_transform(n: Call, x: Expr, dim: Sequence[int], normalization: int, forward: bool) -> Expr:
+def _complex_transform(n: AtenCall, x: Expr, dim: Sequence[int], normalization: int, forward: bool) -> Expr:
     """Axis by axis."""
     sizes, axes = sizes_of(x), _along(x, dim)
     parts = functools.reduce(lambda y, axis: transformed(y, axis, inverse=not forward), axes, parts_of(x))
@@ -50,7 +50,7 @@ def _complex_transform(n: Call, x: Expr, dim: Sequence[int], normalization: int,
 
 
 @translates(aten._fft_r2c.default)
-def _real_transform(n: Call, x: Expr, dim: Sequence[int], normalization: int, onesided: bool) -> Expr:
+def _real_transform(n: AtenCall, x: Expr, dim: Sequence[int], normalization: int, onesided: bool) -> Expr:
     """Of real numbers: of the last axis half of the frequencies, if no more are asked for."""
     sizes, axes = sizes_of(x), _along(x, dim)
     parts = transformed(x.unsqueeze(rank_of(x)), axes[-1], onesided=onesided)
@@ -59,7 +59,7 @@ def _real_transform(n: Call, x: Expr, dim: Sequence[int], normalization: int, on
 
 
 @translates(aten._fft_c2r.default)
-def _to_real(n: Call, x: Expr, dim: Sequence[int], normalization: int, last_dim_size: Size) -> Expr:
+def _to_real(n: AtenCall, x: Expr, dim: Sequence[int], normalization: int, last_dim_size: Size) -> Expr:
     """Real numbers of half of the frequencies along the last axis."""
     sizes, axes = sizes_of(x), _along(x, dim)
     parts = functools.reduce(lambda y, axis: transformed(y, axis, inverse=True), axes[:-1], parts_of(x))
@@ -70,7 +70,7 @@ def _to_real(n: Call, x: Expr, dim: Sequence[int], normalization: int, last_dim_
 
 
 @translates(open_sizes.frequencies)
-def _frequencies(n: Call, size: Size, d: float, half: bool, **_: Any) -> Expr:
+def _frequencies(n: AtenCall, size: Size, d: float, half: bool, **_: Any) -> Expr:
     """Numbers of cycles, those behind the middle negative, over the length."""
     count = n.scalar(size, ir.DataType.INT64)
     numbers = up_to(n.b, vector_of(n.shape[0]))
@@ -82,52 +82,52 @@ def _frequencies(n: Call, size: Size, d: float, half: bool, **_: Any) -> Expr:
 # Complex numbers and their parts.
 
 
-def _paired(n: Call, real: Expr, imaginary: Expr) -> Expr:
+def _paired(n: AtenCall, real: Expr, imaginary: Expr) -> Expr:
     return of_parts(joined(*(broadcast_to(n, part, n.shape) for part in (real, imaginary))))
 
 
 @translates(aten.complex.default)
-def _complex(n: Call, real: Expr, imaginary: Expr) -> Expr:
+def _complex(n: AtenCall, real: Expr, imaginary: Expr) -> Expr:
     return _paired(n, real, imaginary)
 
 
 @translates(aten.polar.default)
-def _polar(n: Call, size: Expr, angle: Expr) -> Expr:
+def _polar(n: AtenCall, size: Expr, angle: Expr) -> Expr:
     return _paired(n, *(size * n.b.op(op, angle) for op in (std.Cos, std.Sin)))
 
 
 @translates(aten.view_as_real.default, aten.view_as_real_copy.default)
-def _parts(n: Call, x: Expr) -> Expr:
+def _parts(n: AtenCall, x: Expr) -> Expr:
     return parts_of(x)
 
 
 @translates(aten.view_as_complex.default, aten.view_as_complex_copy.default)
-def _of_parts(n: Call, x: Expr) -> Expr:
+def _of_parts(n: AtenCall, x: Expr) -> Expr:
     return of_parts(x)
 
 
 @translates(aten.real.default)
-def _real(n: Call, x: Expr) -> Expr:
+def _real(n: AtenCall, x: Expr) -> Expr:
     return each(parts_of(x))[0] if is_complex(x.dtype) else x
 
 
 @translates(aten.imag.default)
-def _imaginary(n: Call, x: Expr) -> Expr:
+def _imaginary(n: AtenCall, x: Expr) -> Expr:
     return each(parts_of(x))[1]
 
 
 @translates(aten._conj.default, aten._conj_physical.default, aten.conj_physical.default, aten._conj_copy.default)
-def _conjugate(n: Call, x: Expr) -> Expr:
+def _conjugate(n: AtenCall, x: Expr) -> Expr:
     return conjugate(x) if is_complex(x.dtype) else x
 
 
 @translates(aten._neg_view.default)
-def _negative(n: Call, x: Expr) -> Expr:
+def _negative(n: AtenCall, x: Expr) -> Expr:
     return -x
 
 
 @translates(aten.angle.default)
-def _angle(n: Call, x: Expr) -> Expr:
+def _angle(n: AtenCall, x: Expr) -> Expr:
     if is_complex(x.dtype):
         real, imaginary = each(parts_of(x))
         return angle_of(imaginary, real)
@@ -136,18 +136,18 @@ def _angle(n: Call, x: Expr) -> Expr:
 
 
 @translates(aten.abs.default, of_complex=True)
-def _magnitude(n: Call, x: Expr) -> Expr:
+def _magnitude(n: AtenCall, x: Expr) -> Expr:
     return magnitude(each(parts_of(x)))
 
 
 @translates(aten.log.default, of_complex=True)
-def _logarithm(n: Call, x: Expr) -> Expr:
+def _logarithm(n: AtenCall, x: Expr) -> Expr:
     parts = each(parts_of(x))
     return of_parts(joined(magnitude(parts).log(), angle_of(parts[1], parts[0])))
 
 
 @translates(aten.sqrt.default, of_complex=True)
-def _root(n: Call, x: Expr) -> Expr:
+def _root(n: AtenCall, x: Expr) -> Expr:
     """The root of the magnitude, at half of the angle."""
     parts = each(parts_of(x))
     size, angle = magnitude(parts).sqrt(), angle_of(parts[1], parts[0]) * 0.5
@@ -155,7 +155,7 @@ def _root(n: Call, x: Expr) -> Expr:
 
 
 @translates(aten.pow.Tensor_Scalar, of_complex=True)
-def _power(n: Call, x: Expr, exponent: Any) -> Expr:
+def _power(n: AtenCall, x: Expr, exponent: Any) -> Expr:
     """Products of a number with itself."""
     if not isinstance(exponent, (int, float)) or exponent not in range(1, 9):
         raise n.refuse("a whole exponent from 1 to 8 of complex numbers", "exp(exponent * log(x)) is the same")

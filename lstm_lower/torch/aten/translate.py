@@ -46,7 +46,7 @@ from lstm_lower.torch.aten.changes import TensorNames, in_place, needed
 from lstm_lower.torch.aten.control_flow import CHECKS
 from lstm_lower.torch.aten.decompositions import simple
 from lstm_lower.torch.aten.evaluation import Evaluated, replace_operands
-from lstm_lower.torch.aten.registry import STACK, Call, Formula, called, translation
+from lstm_lower.torch.aten.registry import STACK, AtenCall, Formula, called, translation
 from lstm_lower.torch.aten.sizes import OpenSizeError, Sizes
 from lstm_lower.torch.aten.sizes import formula as size_formula
 
@@ -179,7 +179,7 @@ class Translation:
                     returned = returned if isinstance(returned, (tuple, list)) else [returned]
                     return [self._operand(x, values) if isinstance(x, torch.fx.Node) else x for x in returned]
                 case _ if node.target not in CHECKS and not _is_formula(node):
-                    call = Call(self, node, b)
+                    call = AtenCall(self, node, b)
                     values[node] = self._call(call, values)
                     for x, value in call.changes.items():
                         values |= dict.fromkeys(names.of(x), value)
@@ -192,7 +192,7 @@ class Translation:
     def _operand(self, node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
         return self.sizes.number(node.meta["val"]) if _is_formula(node) else values[node]
 
-    def _call(self, call: Call, values: Mapping[torch.fx.Node, Any]) -> Any:
+    def _call(self, call: AtenCall, values: Mapping[torch.fx.Node, Any]) -> Any:
         node, b = call.node, call.b
         operand = functools.partial(self._operand, values=values)
         args, kwargs = tree_map_only(torch.fx.Node, operand, (list(node.args), dict(node.kwargs)))
@@ -217,7 +217,7 @@ class Translation:
             call.change(0, result)
         return self.sizes.number(node.meta["val"]) if _is_number(node) else result
 
-    def _of_formula(self, formula: Formula, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _of_formula(self, formula: Formula, call: AtenCall, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         try:
             return formula(call, *args, **kwargs)
         except TypeError as error:
@@ -226,7 +226,7 @@ class Translation:
                 raise OpenSizeError(symbols, f"{called(call.node)} requires it as a number") from error
             raise
 
-    def _typed(self, call: Call, result: Any) -> Any:
+    def _typed(self, call: AtenCall, result: Any) -> Any:
         """Results with the dtypes and shapes that the trace states."""
         if isinstance(result, Expr):
             fake = call.results[0]
@@ -235,7 +235,7 @@ class Translation:
             return [self._as_stated(call, x, fake) for x, fake in zip(result, call.results, strict=True)]
         return result
 
-    def _as_stated(self, call: Call, x: Any, fake: Any) -> Any:
+    def _as_stated(self, call: AtenCall, x: Any, fake: Any) -> Any:
         if not isinstance(x, Expr) or not isinstance(fake, torch.Tensor):
             return x
         x = x.cast(from_torch_dtype(fake.dtype))
