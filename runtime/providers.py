@@ -10,7 +10,6 @@ import io
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +186,8 @@ def is_installed(row: Row) -> bool:
 
 def version(name: str) -> str:
     """The version of the package that brings a provider; nothing of one that onnxruntime is built with."""
+    from importlib import metadata  # takes as long as this module
+
     plugin = row_of(name).plugin
     if plugin is None or importlib.util.find_spec(plugin.package) is None:
         return ""

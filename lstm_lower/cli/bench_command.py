@@ -235,8 +235,8 @@ def _recommend(
     from lstm_lower.runtime.measuring.fastest import as_trained, choose
 
     model, state = as_trained(source)
-    sizes = {**sizes_of(model, given), **sizes}
     if fix_sizes:
+        sizes = {**sizes_of(model, given), **sizes}
         FixedSizesPass({name: sizes.get(name, DEFAULT_SIZE) for name in open_sizes(model)})(model)
         sizes = {}
     with _told() as say:

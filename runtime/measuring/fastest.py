@@ -23,7 +23,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 import lstm_lower
-from lstm_lower.errors import InvalidModelError, LstmLowerError, brief
+from lstm_lower.errors import LstmLowerError, brief
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.subgraphs import all_nodes
@@ -170,16 +170,19 @@ def choose(
         say: is told what comes next.
 
     Raises:
-        InvalidInputError: sizes or values do not fit the model, or no provider offers the precision.
+        InvalidInputError: sizes do not fit the model, or no provider offers the precision.
         InvalidModelError: the model is malformed.
     """
     there = _installed(precision)
     first, *others = (timing for _, timing in _entries(model, there))
     if not others:
         return Choice((first,), precision=precision, note="no other provider is installed")
+    given = _of_inputs(model, values or {})
     try:
-        feeds = {**feed_values.random_feeds(model, sizes), **_of_inputs(model, values or {})}
-    except InvalidModelError as error:
+        feeds = feed_values.random_feeds(model, {**sizes_of(model, given), **(sizes or {})}) | given
+    except LstmLowerError as error:
+        if sizes:
+            raise
         return Choice((first,), precision=precision, note=f"not measured: {brief(error)}")
     concrete = sizes_of(model, feeds)
     threads = threads or processors()
@@ -189,10 +192,11 @@ def choose(
         return Choice(kept, concrete, precision, remembered=True)
     proof = proof_of(model, feeds, in_float64=in_float64)
     timings = measured(model, feeds, there, proof, threads=threads, seconds=seconds, say=say)
-    choice = Choice(tuple(timings), concrete, precision)
-    if path is not None and timings[0].run is not None:
+    if timings[0].provider == "cpu" and timings[0].run is None:
+        return Choice((first,), concrete, precision, note=f"not measured: {timings[0].absence}")
+    if path is not None:
         _write(path, timings)
-    return choice
+    return Choice(tuple(timings), concrete, precision)
 
 
 def as_trained(model: ir.Model) -> tuple[ir.Model, dict[str, Array]]:
@@ -371,7 +375,7 @@ def _read(path: Path, there: Iterable[Engine]) -> tuple[Timing, ...] | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     is_whole = {timing.provider for timing in timings} == {engine.provider for engine in there}
-    return timings if is_whole and timings[0].run is not None else None
+    return timings if is_whole else None
 
 
 def _write(path: Path, timings: Iterable[Timing]) -> None:

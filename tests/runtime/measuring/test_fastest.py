@@ -170,6 +170,31 @@ def test_the_processor_alone_is_not_measured(measurements: list[Any], monkeypatc
     assert ll.Session(product()).choice is None
 
 
+def test_what_does_not_run_on_the_processor_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is a model measured of which random data would take all memory; named sizes that do not fit are an error."""
+    monkeypatch.setattr(fastest, "measured", lambda *_, **__: [Timing("cpu", absence="a wrong index")])
+    there(monkeypatch, "cpu", "ggml")
+    choice = choose(ir.from_proto(product()), threads=1)
+    assert str(choice) == "cpu (not measured: a wrong index)"
+    assert not choose(ir.from_proto(product()), threads=1).remembered
+    large = parsed("large (float[300000000] x) => (float[300000000] y) { y = Tanh(x) }")
+    assert str(choose(ir.from_proto(large), threads=1)).startswith("cpu (not measured: input 'x' requires sizes for")
+
+
+def test_the_state_has_sizes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    def measured(model: ir.Model, feeds: Any, *_: object, **__: object) -> list[Timing]:
+        seen.append(feeds)
+        return [Timing("cpu", run=1.0)]
+
+    monkeypatch.setattr(fastest, "measured", measured)
+    there(monkeypatch, "cpu", "ggml")
+    text = "two (float[N,3] x, float[3,C] w, float[N,C] z) => (float[N,C] y) { p = MatMul(x, w) y = Add(p, z) }"
+    choose(ir.from_proto(parsed(text)), {"N": 7}, values={"w": np.ones((3, 5), np.float32), "v": 1}, threads=1)
+    assert {name: value.shape for name, value in seen[0].items()} == {"x": (7, 3), "w": (3, 5), "z": (7, 5)}
+
+
 def test_sizes_that_it_is_measured_with(measurements: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
 
