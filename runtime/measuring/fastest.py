@@ -131,8 +131,9 @@ class Choice:
         sizes = ", ".join(f"{name}={size}" for name, size in self.sizes.items())
         measured = ", ".join(filter(None, ["before" if self.remembered else "now", f"with {sizes}" if sizes else ""]))
         others = [str(timing) for timing in self.timings if timing.run is not None and timing != self.chosen]
-        absent = ", ".join(timing.name for timing in self.timings if timing.run is None)
-        reasons = [f"not {absent} (bench --recommend says why)"] if absent else []
+        running = {timing.provider for timing in self.timings if timing.run is not None}
+        absent = dict.fromkeys(timing.provider for timing in self.timings if timing.provider not in running)
+        reasons = [f"not {', '.join(absent)} (bench --recommend says why)"] if absent else []
         return "; ".join([str(self.chosen), *others, *reasons, f"measured {measured}"])
 
 

@@ -22,6 +22,7 @@ from lstm_lower.records.model_files import load
 from lstm_lower.runtime import providers
 from lstm_lower.runtime.feeds import random_feeds
 from lstm_lower.runtime.measuring import fastest
+from lstm_lower.runtime.measuring.bench import usual_providers
 from lstm_lower.runtime.measuring.fastest import UNROLL, Choice, Timing, choose
 from lstm_lower.runtime.measuring.results import Engine
 from tests.support.command_line import TRAIN, fail, run
@@ -252,6 +253,19 @@ def test_a_precision_has_its_own_field(measurements: list[Any], monkeypatch: pyt
     there(monkeypatch, "cpu")
     with pytest.raises(InvalidInputError, match="'bfloat16' requires a provider that computes in it, got none on this"):
         choose(ir.from_proto(product()), precision="bfloat16")
+
+
+def test_words_name_a_provider_once() -> None:
+    absent = [Timing("openvino", schedule, absence="no device") for schedule in (None, UNROLL)]
+    rows = (Timing("cpu", None, 0.02, 1.0), *absent, Timing("ggml", None, 0.01, 2.0))
+    expected = "ggml 10 ms a run, 2 s to load; cpu 20 ms a run, 1 s to load; not openvino (bench --recommend says why)"
+    assert str(Choice(rows)) == f"{expected}; measured now"
+    assert str(Choice(rows[:2], {"N": 4}, remembered=True)).endswith("; measured before, with N=4")
+
+
+def test_a_comparison_is_on_what_offers_its_precisions() -> None:
+    assert usual_providers() == usual_providers(["float32"]) == ["cpu"]
+    assert usual_providers(["float32", "bfloat16"]) == ["cpu", "openvino"]
 
 
 def test_the_command_recommends(measurements: list[Any], tmp_path: Path) -> None:
