@@ -86,12 +86,12 @@ def size(text: str) -> int | None:
 
 
 def whole(what: str, value: object, least: int = 1) -> int:
-    """A whole number.
+    """A whole number that int64 holds.
 
     Raises:
-        InvalidInputError: it is none, or too small.
+        InvalidInputError: it is none, too small or too large.
     """
     number = getattr(value, "__index__", None)
-    if number is None or isinstance(value, bool) or number() < least:
+    if number is None or isinstance(value, bool) or not least <= number() < 2**63:
         raise InvalidInputError(f"{what} requires a whole number, at least {least}, got {value!r}")
     return int(number())

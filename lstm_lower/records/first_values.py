@@ -14,6 +14,7 @@ import dataclasses
 import json
 from collections.abc import Collection, Mapping
 
+import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidModelError, damage_told
@@ -66,5 +67,5 @@ def parse(metadata_props: Mapping[str, str]) -> dict[str, Draw]:
 
 
 def _draw(low: float, high: float, stream: tuple[int, int]) -> Draw:
-    seed, number = stream
-    return Draw(float(low), float(high), (int(seed), int(number)))
+    seed, number = np.asarray(stream, np.int64).tolist()
+    return Draw(float(low), float(high), (seed, number))

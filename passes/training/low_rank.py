@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower import arguments
 from lstm_lower.errors import InvalidInputError, some
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
@@ -90,6 +91,7 @@ class LowRankPass(Pass):
         number = isinstance(alpha, (int, float, np.integer, np.floating)) and not isinstance(alpha, bool)
         if alpha is not None and not (number and math.isfinite(alpha) and alpha > 0):
             raise InvalidInputError(f"alpha requires a positive number, got {alpha!r}")
+        self.seed = arguments.whole("seed", self.seed, least=0)
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Edits the graph.

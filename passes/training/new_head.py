@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower import arguments
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError
 from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.edit import detach, remove_unread
@@ -46,6 +47,7 @@ class NewHeadPass(Pass):
         classes: Any = 1 if self.classes is None else self.classes
         if not isinstance(classes, (int, np.integer)) or isinstance(classes, bool) or not 1 <= classes < 2**31:
             raise InvalidInputError(f"classes requires a number of classes, at least 1, got {classes!r}")
+        self.seed = arguments.whole("seed", self.seed, least=0)
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Edits the graph.

@@ -113,6 +113,9 @@ class _Given:
         if isinstance(source, Trainer):
             moving = {pair.variable or pair.input for pair in source.state.pairs if pair.output is not None}
             return cls("the trainer", {name: x for name, x in source.weights().items() if name in moving})
+        given: object = source
+        if not isinstance(given, (str, os.PathLike)):
+            raise InvalidInputError(f"an adapter requires the path of a file, or a trainer, got {type(given).__name__}")
         what = os.fspath(source)
         arrays, metadata = checkpoint.read_arrays(source)
         if checkpoint.FORMAT in metadata:

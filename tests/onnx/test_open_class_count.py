@@ -14,7 +14,7 @@ import pytest
 
 import lstm_lower as ll
 from lstm_lower.cli.main import app
-from lstm_lower.errors import InvalidInputError
+from lstm_lower.errors import InvalidInputError, InvalidModelError
 from lstm_lower.runtime.training import checkpoint
 
 X = np.random.default_rng(0).standard_normal((6, 4), np.float32)
@@ -86,6 +86,7 @@ def test_sizes_are_checked() -> None:
         ({"clases": 5}, "sizes requires names of the state's open sizes, classes, got 'clases'"),
         ({"classes": 0}, r"sizes\['classes'\] requires a whole number, at least 1, got 0"),
         ({"classes": 2.5}, "requires a whole number"),
+        ({"classes": 2**63}, "requires a whole number"),
         ([5], "sizes requires a dictionary"),
     ]
     for sizes, message in wrong:
@@ -102,6 +103,18 @@ def test_sizes_are_checked() -> None:
     named.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "classes"
     with pytest.raises(InvalidInputError, match="without an open size 'classes'"):
         ll.replace_head(named, None)
+
+
+@pytest.mark.parametrize(
+    "record", ["[]x", '{"head.weight": 1}', '{"head.weight": {"low": 0, "high": 1, "stream": [1]}}']
+)
+def test_a_damaged_record_is_refused(record: str) -> None:
+    damaged = step()
+    (entry,) = (entry for entry in damaged.metadata_props if entry.key == "lstm_lower.first_values")
+    for text in (record, entry.value.replace("[3,0]", f"[{2**70},0]")):
+        entry.value = text
+        with pytest.raises(InvalidModelError, match=r"metadata 'lstm_lower\.first_values'"):
+            ll.Trainer(damaged, sizes=FIVE)
 
 
 def test_a_checkpoint_and_other_heads(tmp_path: Path) -> None:

@@ -123,6 +123,14 @@ def test_arguments() -> None:
     for wrong in (0, True, 2.5):
         with pytest.raises(InvalidInputError, match="classes requires"):
             ll.replace_head(_model(ENDINGS["gemm"]), wrong)  # type: ignore[arg-type]
+    seeds: list[Any] = [-1, 2**63, 1.5, None]
+    for seed in seeds:
+        for change in (
+            lambda seed: ll.replace_head(_model(ENDINGS["gemm"]), None, seed=seed),
+            lambda seed: ll.lora(_model(ENDINGS["gemm"]), seed=seed),
+        ):
+            with pytest.raises(InvalidInputError, match="seed requires a whole number, at least 0"):
+                change(seed)
     again = ll.replace_head(ll.replace_head(_model(ENDINGS["gemm"]), 5), 4)
     assert {x.name: list(x.dims) for x in again.graph.initializer} == {
         "u": [4, 8],

@@ -124,6 +124,8 @@ def test_what_cannot_be_merged(tmp_path: Path) -> None:
         checkpoint.write_arrays(path, arrays)
         with pytest.raises(InvalidInputError, match=message):
             ll.merge(whole, path)
+    with pytest.raises(InvalidInputError, match="an adapter requires the path of a file, or a trainer, got NoneType"):
+        ll.merge(whole, None)  # type: ignore[arg-type]
     other = ll.Trainer(ll.from_onnx(ll.split_head(dense())[1], "cross_entropy", "sgd"))
     with pytest.raises(InvalidInputError, match="the trainer: an adapter requires"):
         ll.merge(whole, other)
