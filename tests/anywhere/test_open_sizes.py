@@ -76,3 +76,21 @@ def test_cpp(tmp_path: Path) -> None:
     losses = [trainer.step(FEEDS).loss for _ in range(STEPS)]
     np.testing.assert_allclose(np.array(_told(words, tmp_path).split(), float), losses, rtol=1e-5)
     _check_model(tmp_path, trainer)
+
+
+@pytest.mark.slow
+def test_the_page(tmp_path: Path) -> None:
+    """The address says how many classes there are; the model that it saves has that many."""
+    trainer = _bundle(tmp_path)
+    (tmp_path / "site").mkdir()
+    with served(tmp_path / "bundle", tmp_path / "site") as url:
+        options = {
+            "packages": str(ROOT), "chromium": chromium(), "url": f"{url}?size=classes=5", "steps": STEPS, "size": 6,
+            "data": str(tmp_path / "data.npz"), "names": ["predict.onnx"], "folder": str(tmp_path), "pictures": [],
+        }  # fmt: skip
+        told = json.loads(_told([node(), str(HERE / "drive.mjs"), json.dumps(options)], tmp_path))
+    assert told["wrong"] == []
+    losses = [trainer.step(FEEDS).loss for _ in range(STEPS)]
+    np.testing.assert_allclose(told["losses"], losses, rtol=1e-5)
+    (got,) = ort.InferenceSession(tmp_path / "predict.onnx").run(None, {"x": FEEDS["x"]})
+    np.testing.assert_allclose(got, trainer.predict({"x": FEEDS["x"]})["y"], rtol=1e-5, atol=1e-5)
