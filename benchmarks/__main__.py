@@ -17,6 +17,7 @@ from benchmarks.pages import pages
 from benchmarks.providers import providers
 from benchmarks.race_command import race, step_race
 from benchmarks.tables import tables
+from benchmarks.torch_import import import_torch
 from benchmarks.trainer import trainer
 from benchmarks.web import web
 
@@ -33,6 +34,7 @@ app.command()(race)
 app.command()(lowering)
 app.command("import")(importing)
 app.command()(curves)
+app.command()(import_torch)
 app.command()(device)
 app.command()(distributed)
 app.command()(scaling)

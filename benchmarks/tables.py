@@ -22,6 +22,7 @@ from benchmarks import plot
 from benchmarks.block import Case
 from benchmarks.processes import ROOT
 from benchmarks.race import Result
+from benchmarks.torch_import import COLUMNS, cells
 
 RESULTS = ROOT / "benchmarks" / "results"
 PICTURES = ROOT / "docs" / "images"
@@ -201,6 +202,11 @@ def importing(data: Mapping[str, Any]) -> str:
     return table(["nodes", *titles], rows)
 
 
+def torch_import(data: Mapping[str, Any]) -> str:
+    """What `from_torch` takes beside PyTorch's export."""
+    return table(COLUMNS, [cells(row) for row in data["results"]])
+
+
 def providers(data: Mapping[str, Any]) -> str:
     """What each provider makes of each model, a row per provider and schedule; reasons are below the table."""
     models = list(dict.fromkeys(row["model"] for row in data["results"]))
@@ -270,6 +276,7 @@ KINDS = {
     "curves": curves,
     "gradient": gradient,
     "importing": importing,
+    "torch_import": torch_import,
     "providers": providers,
     "web": web,
 }

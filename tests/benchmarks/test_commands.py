@@ -67,6 +67,23 @@ def test_import_says_what_each_phase_took() -> None:
 
 
 @pytest.mark.slow
+def test_import_torch_says_what_from_torch_took() -> None:
+    pytest.importorskip("torch")
+    result = CliRunner().invoke(app, ["import-torch", "--model", "lstm", "--runs", "1", "--json"])
+    assert result.exit_code == 0, result.output
+    (figures,) = json.loads(result.stdout)
+    assert figures["weights"] * 4 == pytest.approx(figures["state_mb"] * 2**20)
+    assert figures["ratio"] == pytest.approx(figures["import_s"] / figures["export_s"])
+    assert all(figures[name] > 0 for name in ("export_s", "import_s", "bundle_s", "import_mb", "bundle_mb"))
+
+
+def test_import_torch_refuses_what_it_does_not_know() -> None:
+    result = CliRunner().invoke(app, ["import-torch", "--model", "abacus"])
+    assert result.exit_code == 1
+    assert "--model requires one of resnet, transformer, lstm, bert, got abacus" in result.stderr
+
+
+@pytest.mark.slow
 def test_dynamic_rnn_steps_alike_in_both(tmp_path: Path) -> None:
     """TensorFlow in a process of its own, as in the race: what graphs are made of is chosen when it starts."""
     pytest.importorskip("tensorflow")
