@@ -400,6 +400,8 @@ class _Beside:
                 options = default_options()
                 # A run that fails is a result like others.
                 options.log_severity_level = 4
+                # Threads that wait for so few runs would take a processor.
+                options.add_session_config_entry("session.intra_op.allow_spinning", "0")
                 # It is legalized already, all that a Session does beside this.
                 session = open_session(copy, options, [("CPUExecutionProvider", {})])
             except Exception as error:
