@@ -86,7 +86,7 @@ class Traced:
         steps: those of the closed axes over which loops in Python go.
         lengths: numbers of steps of loops in Python, of which the trace has few.
         longer: traces of one step more of each.
-        reads_mode: whether other code than PyTorch's layers asks whether it trains.
+        reads: what asks whether it trains.
         evaluated: calls that have other operands than in the trace: it is of a module that trains, and this is not.
     """
 
@@ -101,14 +101,15 @@ class Traced:
     steps: Axes = dataclasses.field(default_factory=dict)
     lengths: Sequence[Length] = ()
     longer: Sequence[torch.export.ExportedProgram] = ()
-    reads_mode: bool = True
+    reads: TrainingReads = dataclasses.field(default_factory=TrainingReads)
     evaluated: Evaluated = dataclasses.field(default_factory=dict)
 
     def in_evaluation(self) -> Traced | None:
         """The same of the module in evaluation mode; `None` where that takes a trace of its own."""
-        if self.reads_mode:
+        if self.reads.others:
             return None
-        evaluated = [evaluated_calls(program, self.step) for program in (self.program, *self.longer)]
+        handed = self.reads.handed
+        evaluated = [evaluated_calls(program, self.step, handed) for program in (self.program, *self.longer)]
         calls = [each for each in evaluated if each is not None]
         if len(calls) < len(evaluated):
             return None
@@ -287,10 +288,8 @@ def trace(
         fixed = _steps_fixed(lengths.found, names, tensors, f"of one more PyTorch makes no trace: {raised(error)}")
         program, reasons, read = tracing(tensors, wanted, joined(closed, fixed))
         closed, steps = joined(closed, fixed), joined(steps, fixed)
-        return Traced(step, program, names, tensors, reasons, wanted, closed, read, steps, reads_mode=reads.others)
-    return Traced(
-        step, program, names, tensors, reasons, wanted, closed, read, steps, lengths.found, longer, reads.others
-    )
+        return Traced(step, program, names, tensors, reasons, wanted, closed, read, steps, reads=reads)
+    return Traced(step, program, names, tensors, reasons, wanted, closed, read, steps, lengths.found, longer, reads)
 
 
 def write(traced: Traced) -> Exported:

@@ -24,6 +24,7 @@ def around(path: Path, line: int) -> Iterator[ast.stmt]:
             yield node
 
 
+@functools.lru_cache(maxsize=1024)
 def innermost(path: Path, line: int) -> ast.stmt | None:
     """The innermost of them; of several on a line the outer one, which is its head."""
     return max(around(path, line), key=lambda node: node.lineno, default=None)

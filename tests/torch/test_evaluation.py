@@ -85,6 +85,44 @@ class _Asking(nn.Module):
         return x if self.training else x * 2
 
 
+class _Handing(nn.Module):
+    """Hands its mode on to functions, over lines, by name and as a share; one drops in evaluation, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.share = 0.5
+
+    def forward(self, x: Any) -> Any:
+        x = nn.functional.dropout(
+            nn.functional.dropout(x, p=self.share, training=self.training), 0.3, self.training
+        ) + torch.dropout(x, 0.2, train=self.training)
+        rows = x[:, None, None]
+        share = self.share
+        x = (
+            x
+            + nn.functional.scaled_dot_product_attention(rows, rows, rows, dropout_p=share if self.training else 0.0)[
+                :, 0, 0
+            ]
+        )
+        return nn.functional.dropout(x, 0.0)
+
+
+class _DroppingBeside(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return nn.functional.dropout(nn.functional.dropout(x, 0.5, self.training), 0.0)
+
+
+class _HandingOfOthers(nn.Module):
+    """Hands on the mode of a module that is none of its parts, which stays as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.apart = [nn.Identity().eval()]
+
+    def forward(self, x: Any) -> Any:
+        return nn.functional.dropout(x, 0.5, self.apart[0].training)
+
+
 class _AskedOf(nn.Dropout):
     def forward(self, x: Any) -> Any:
         return torch.relu(super().forward(x)) if self.training else x - 1
@@ -97,6 +135,9 @@ class _AskedOf(nn.Dropout):
         (nn.Identity(), 1),
         (nn.TransformerEncoderLayer(8, 2, 8, 0.0), 1),
         (nn.BatchNorm1d(8, momentum=None), 2),
+        (_Handing(), 1),
+        (_DroppingBeside(), 2),
+        (_HandingOfOthers(), 2),
         (_Asking(), 2),
         (_AskedOf(0.5), 2),
     ],

@@ -226,8 +226,14 @@ def called(node: torch.fx.Node) -> str:
 
 def line(stack: str) -> str | None:
     """The innermost line of a stack that PyTorch has noted, as `file.py:12`."""
+    place = innermost_line(stack)
+    return f"{Path(place[0]).name}:{place[1]}" if place else None
+
+
+def innermost_line(stack: str) -> tuple[str, int] | None:
+    """Its file and number."""
     frames = re.findall(r'File "([^"]+)", line (\d+)', stack)
-    return f"{Path(frames[-1][0]).name}:{frames[-1][1]}" if frames else None
+    return (frames[-1][0], int(frames[-1][1])) if frames else None
 
 
 def _of_number(x: Any) -> torch.dtype:
