@@ -35,7 +35,7 @@ def _hold_old_collections() -> Callable[[], None]:
 # Young objects, those of other threads too, are collected as ever. On 20,000 nodes the walks over all objects take
 # 2.1 of 4.7 s, those over the middle generation 0.1 of 2.5 s; `gc.freeze` takes only the objects from before out of
 # them, and without any collection it takes longer: what is left behind falls out of the caches.
-_old_collections_held = HeldSetting(_hold_old_collections)
+old_collections_held = HeldSetting(_hold_old_collections)
 
 
 def run_passes(
@@ -57,7 +57,7 @@ def run_passes(
         LstmLowerError: what the passes raise of the model.
         InvalidModelError: the model is malformed.
     """
-    with _old_collections_held, malformed_models_explained(source):
+    with old_collections_held, malformed_models_explained(source):
         model = copy_model(source) if isinstance(source, ir.Model) else load(source, mapped=mapped)
         context = Context(model)
         constants = attachments.references(model)
@@ -77,6 +77,6 @@ def transform(source: Source, steps: Iterable[Pass]) -> onnx.ModelProto | ir.Mod
         LstmLowerError: what the passes raise of the model.
         InvalidModelError: the model is malformed.
     """
-    with _old_collections_held:
+    with old_collections_held:
         model = run_passes(source, steps, mapped=True)
         return model if isinstance(source, ir.Model) else to_proto(model)

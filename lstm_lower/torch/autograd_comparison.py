@@ -198,6 +198,7 @@ class _Beside:
         model, self._told = given(self._made.step) or (self._made.step, True)
         self._drawing = model is not self._made.step
         self._session = self._opened(model)
+        self._buffers = self._of_fixed_shapes()
         try:
             return self._comparison(self._of_module_or_example)
         except _FailedRunError as error:
@@ -435,7 +436,7 @@ class _Beside:
         pairs = self._state.pairs
         wanted = [value.name for value in session.get_outputs()]
         try:
-            results = dict(zip(wanted, session.run(wanted, feeds), strict=True))
+            results = self._run_bound(feeds)
         except Exception as error:
             raise _FailedRunError(f"onnxruntime's error {first_line(error)}") from error
         if self._draws is not None:
@@ -447,6 +448,37 @@ class _Beside:
             "output": results,
             "gradient": gradients,
             "update": {pair.input: results[pair.output] for pair in pairs if pair.output is not None},
+        }
+
+    def _of_fixed_shapes(self) -> dict[str, Array]:
+        """Arrays for gradients and new states."""
+        new = {pair.output for pair in self._state.pairs}
+        return {
+            declared.name: np.empty(declared.shape, dtype_of(declared))
+            for declared in self._session.get_outputs()
+            if (declared.name in new or declared.name.startswith("grad/"))
+            and all(isinstance(size, int) for size in declared.shape)
+        }
+
+    def _run_bound(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """The step's results; gradients and new states lie in arrays of ours, which each run fills anew.
+
+        onnxruntime would return copies.
+        """
+        binding = self._session.io_binding()
+        for name, array in feeds.items():
+            binding.bind_cpu_input(name, np.ascontiguousarray(array))
+        for declared in self._session.get_outputs():
+            held = self._buffers.get(declared.name)
+            if held is None:
+                binding.bind_output(declared.name)
+            else:
+                binding.bind_output(declared.name, "cpu", 0, held.dtype, held.shape, held.ctypes.data)
+        self._session.run_with_iobinding(binding)
+        outputs = zip(self._session.get_outputs(), binding.get_outputs(), strict=True)
+        return {
+            declared.name: self._buffers[declared.name] if declared.name in self._buffers else x.numpy()
+            for declared, x in outputs
         }
 
     def _examples(self) -> list[tuple[str, Tensor]]:

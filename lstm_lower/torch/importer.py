@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from lstm_lower.arguments import explained
 from lstm_lower.errors import InvalidInputError, LstmLowerWarning, UnsupportedOpError, some
 from lstm_lower.graph.copies import copy_model
-from lstm_lower.passes.driver import run_passes
+from lstm_lower.passes.driver import old_collections_held, run_passes
 from lstm_lower.passes.gradient_preparation import preparing_passes
 from lstm_lower.passes.loops.rerolling import LoopRerolling
 from lstm_lower.passes.model_pass import Pass
@@ -147,12 +147,14 @@ def from_torch(
     if isinstance(formula, Loss) and targets:
         formula = losses.WithExamples(loss=formula, examples=targets)
     making = _Making(module, operands, loss, formula, targets, optimizer, what, schedule_steps, frozen, check)
-    while True:
-        try:
-            step, exported = making.step(tracing)
-            break
-        except _OtherwiseError as error:
-            tracing = functools.partial(tracing, **error.options)
+    # Traces are many objects, too.
+    with old_collections_held:
+        while True:
+            try:
+                step, exported = making.step(tracing)
+                break
+            except _OtherwiseError as error:
+                tracing = functools.partial(tracing, **error.options)
     _tell_fixed_steps(module, step, exported)
     return ir.to_proto(step)
 

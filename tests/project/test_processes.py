@@ -50,7 +50,7 @@ HOLDING = """if True:
     before, logger = gc.get_threshold(), logging.getLogger("onnx_ir.serde")
     started, ended = threading.Event(), threading.Event()
     def work():
-        with driver._old_collections_held, model_files._quiet:
+        with driver.old_collections_held, model_files._quiet:
             started.set()
             ended.wait()
     thread = threading.Thread(target=work)
@@ -60,7 +60,7 @@ HOLDING = """if True:
     child = os.fork()
     if child == 0:
         free = gc.get_threshold() == before and not logger.disabled
-        with driver._old_collections_held:
+        with driver.old_collections_held:
             held = gc.get_threshold() != before
         os._exit(0 if free and held and gc.get_threshold() == before else 1)
     assert os.waitpid(child, 0)[1] == 0 and logger.disabled
