@@ -13,7 +13,7 @@ from lstm_lower.dtypes import dtype_name, is_complex
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call, attr
-from lstm_lower.ops.raw import COMPLEX, COMPUTED, FLOATS, INTEGERS, NUMBERS, Binary, RawOp, broadcast
+from lstm_lower.ops.raw import COMPLEX, COMPUTED, FLOATS, INTEGERS, NUMBERS, PAIRED, Binary, RawOp, broadcast
 from lstm_lower.passes.formulas.complex_numbers import conjugate
 from lstm_lower.passes.formulas.special_functions import atan
 from lstm_lower.passes.rules.registry import Node, lowers, lowers_by, standard, widened
@@ -275,8 +275,12 @@ def shift(n: Node, b: Builder) -> Expr:
     return _right_shift(x, y)
 
 
-class Bitcast(RawOp, T=INTEGERS, type=INTEGERS):
-    """The same bits, read as integers with or without a sign."""
+# Bits of a number behind its point, and what is added to its exponent.
+_LAYOUTS = {ir.DataType.FLOAT16: (10, 15), ir.DataType.FLOAT: (23, 127), ir.DataType.DOUBLE: (52, 1023)}
+
+
+class Bitcast(RawOp, T=("float16", *PAIRED, *INTEGERS), type=INTEGERS):
+    """The same bits, read as integers with or without a sign; those of NaN are the usual ones of a positive NaN."""
 
     @classmethod
     def verify(cls, call: Call) -> None:
@@ -289,4 +293,28 @@ class Bitcast(RawOp, T=INTEGERS, type=INTEGERS):
 @lowers(Bitcast, repeatable=True)
 def bitcast(n: Node, _: Builder) -> Expr:
     """A Cast, which lets integers of as many bits wrap."""
-    return n.moved("input").cast(n.call.attributes["type"])
+    x = n.moved("input")
+    return (bits(x) if x.dtype in _LAYOUTS else x).cast(n.call.attributes["type"])
+
+
+def bits(x: Expr) -> Expr:
+    """The bits of floating-point numbers, in int64 and with the sign that integers of as many bits have.
+
+    Below the exponent, which the logarithm tells up to one, all that is left is the size in units of the last place.
+    """
+    b, (places, bias) = x.builder, _LAYOUTS[x.dtype]
+    wide, smallest = x.cast(ir.DataType.DOUBLE), 1 - bias
+    size = wide.abs()
+    powers = b.constant([2.0**exponent for exponent in range(smallest, bias + 1)], ir.DataType.DOUBLE)
+    finite = size <= 2.0**bias * (2 - 2.0**-places)
+    number = b.where(finite, size, 1.0)
+    estimate = (number.log() * (1 / math.log(2))).floor().maximum(smallest).minimum(bias).cast(_INT64) - smallest
+    power = powers.take(estimate)
+    nearer = estimate + (number >= power * 2.0).cast(_INT64) - (number < power).cast(_INT64)
+    exponent = nearer.maximum(0).minimum(2 * bias - 1)
+    units = (number / powers.take(exponent) * 2.0**places).cast(_INT64)
+    infinite = (2 * bias + 1) * 2**places
+    none = b.where(size > 0.0, b.constant(infinite, _INT64), infinite + 2 ** (places - 1))
+    negative = (wide < 0.0) | (wide.equals(0.0) & (1.0 / wide < 0.0))
+    found = b.where(finite, exponent * 2**places + units, none)
+    return b.where(negative, found + b.constant(-(2 ** (x.dtype.bitwidth - 1)), _INT64), found)

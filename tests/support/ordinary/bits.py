@@ -21,4 +21,11 @@ def cases() -> Iterator[Case]:
                 yield Case(
                     "Bitcast", text(source, target), {"input": x}, {"type": int(DTYPES[target])}, unranked=unranked
                 )
+    for source, target in (("float16", "int16"), ("float32", "int32"), ("float32", "uint32"), ("float64", "int64")):
+        info, drawn = np.finfo(source), np.random.default_rng(0).standard_normal(40)
+        edges = [0, info.tiny, info.smallest_subnormal, info.tiny * 0.75, info.max, 1, 2, 1 - info.epsneg, 1 + info.eps]
+        powers = 2.0 ** np.arange(info.minexp, info.maxexp, 3 if source != "float64" else 41)
+        x = np.concatenate([edges, drawn, drawn * info.tiny, powers, powers * (2 - info.eps), [np.inf]]).astype(source)
+        x = np.concatenate([x, -x, np.abs([np.nan])]).astype(source)
+        yield Case("Bitcast", text(source, target), {"input": x}, {"type": int(DTYPES[target])})
     yield Case("Bitcast", "empty", {"input": np.zeros((0, 2), np.int64)}, {"type": int(DTYPES["uint64"])})
