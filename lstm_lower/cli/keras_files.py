@@ -68,10 +68,7 @@ class KerasFile:
         Raises:
             OSError: nothing can be written there.
         """
-        optimizer = self.model.optimizer if self._has_own_optimizer else None
-        if optimizer is not None and not getattr(optimizer, "built", True):
-            optimizer.build(self.model.trainable_variables)
-        trainer.to_keras(self.model, optimizer)
+        trainer.to_keras(self.model, self.model.optimizer if self._has_own_optimizer else None)
         save = self.model.save_weights if path.name.endswith(".weights.h5") else self.model.save
         with atomic_files(path.parent) as folder:
             save(str(folder / path.name))

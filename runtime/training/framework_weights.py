@@ -367,17 +367,24 @@ def copy_traced_into_keras(model: Any, values: Mapping[str, Array], state: Train
     _assign(list(zip(variables, sources, strict=True)), named)
 
 
-def optimizer_pairs(optimizer: Any, values: Mapping[str, Array], state: TrainingState) -> list[tuple[Any, Array]]:
+def optimizer_pairs(
+    optimizer: Any, model: Any, values: Mapping[str, Array], state: TrainingState
+) -> list[tuple[Any, Array]]:
     """Variables of a Keras optimizer, and their values in a step; the learning rate stays.
 
     Args:
-        optimizer: of Keras 3 or tf-keras, built for the model's weights.
+        optimizer: of Keras 3 or tf-keras; one that is not built is built for the model's weights.
+        model: it trains.
         values: by state input.
         state: what the step changes.
 
     Raises:
         InvalidInputError: it is no such optimizer, or the step lacks one of its variables, or has another shape.
     """
+    if not getattr(optimizer, "built", True):
+        # It has counters already, but none of what it keeps of each weight.
+        _variables(model)
+        optimizer.build(model.trainable_variables)
     listed = getattr(optimizer, "variables", ())
     variables = list(listed() if callable(listed) else listed)
     if not variables or not all(hasattr(variable, "assign") for variable in variables):

@@ -529,13 +529,15 @@ class Trainer(Trainable):
         Args:
             model: the model that the step was made of, the same one loaded from a file, or built anew by the same code,
                 where Keras numbers layers on.
-            optimizer: of Keras, such as `model.optimizer`, built for this model's weights, which gets the optimizer's
-                state under the same names; its learning rate stays.
+            optimizer: of Keras, such as `model.optimizer`, which gets the optimizer's state under the same names; one
+                that is not built is built for this model's weights. Its learning rate stays.
 
         Raises:
             InvalidInputError: it is not certain which variable is which, or one has another shape; nothing is changed.
         """
-        slots = [] if optimizer is None else framework_weights.optimizer_pairs(optimizer, self.held_state(), self.state)
+        slots = []
+        if optimizer is not None:
+            slots = framework_weights.optimizer_pairs(optimizer, model, self.held_state(), self.state)
         if names := framework_weights.recorded(self.model):
             framework_weights.copy_into_keras(model, self.weights(), names)
         else:

@@ -162,6 +162,31 @@ def test_training_goes_on_in_keras(ending: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_training_goes_on_with_an_optimizer_that_has_never_trained() -> None:
+    """It gets what the step's has of each weight, averages among that, which Keras' `fit` ends with."""
+
+    def compiled() -> Any:
+        keras.utils.set_random_seed(3)
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.5), "mse")
+        return model
+
+    x, (model, other) = X[:, 0], (compiled(), compiled())
+    trainer = ll.Trainer(ll.from_keras(model))
+    trainer.fit({"x": x, "y": Y}, epochs=3, batch_size=len(x))
+    trainer.to_keras(model, model.optimizer)
+    for _ in range(3):
+        other.train_on_batch(x, Y)
+    for _ in range(3):
+        for each in (model, other):
+            each.train_on_batch(x, Y)
+    for each in (model, other):
+        each.optimizer.finalize_variable_values(each.trainable_variables)
+    for variable, expected in zip(model.weights, other.weights, strict=True):
+        np.testing.assert_allclose(variable.numpy(), expected.numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
 def test_an_optimizer_of_another_kind_is_refused() -> None:
     model = built()
     trainer = ll.Trainer(ll.from_keras(model, "mse", keras.optimizers.Adam(0.01)))
