@@ -755,6 +755,7 @@ class Trainer {
     Ort::Value rate{nullptr};
     if (const Json& scaled = about_.at("learning_rate"); !scaled.is_null()) {
       require(std::isfinite(learning_rate), "learning_rate requires a finite number, got " + std::to_string(learning_rate));
+      require(std::isfinite(float(learning_rate)), "learning_rate requires a number that float32 holds, got " + Json(learning_rate).dump());
       inputs.push_back(scaled.at("name"));
       rate = tensor(Array::of<float>("float32", {}, {float(learning_rate)}));
       values.push_back(rate);

@@ -346,6 +346,13 @@ class Fit:
         """Evaluates, and goes on to the next epoch; false where it was interrupted before."""
         at = self.progress
         logs: Logs = {"epoch": at.epoch + 1, **at.means()}
+        if self.trainer.has_loss and "loss" not in logs:
+            warnings.warn(
+                f"epoch {at.epoch + 1} requires a step whose loss is finite, got none: all of them are left out, and "
+                "no weight has changed",
+                LstmLowerWarning,
+                stacklevel=4,
+            )
         if math.isfinite(self.trainer.learning_rate):
             logs["learning_rate"] = self.trainer.learning_rate
         if self._validation is not None:

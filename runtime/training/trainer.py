@@ -220,7 +220,12 @@ class Trainer(Trainable):
         if not math.isfinite(rate):
             raise InvalidInputError(f"learning_rate requires a finite number, got {rate}")
         if rate != self._learning_rate:
-            self._bindings.feed(name, np.asarray(rate, number_dtype(self._inputs[name])))
+            dtype = number_dtype(self._inputs[name])
+            with np.errstate(over="ignore"):
+                fed = np.asarray(rate, dtype)
+            if not np.isfinite(fed):
+                raise InvalidInputError(f"learning_rate requires a number that {dtype} holds, got {rate}")
+            self._bindings.feed(name, fed)
             self._learning_rate = rate
 
     @property

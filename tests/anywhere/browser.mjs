@@ -39,6 +39,22 @@ await inChromium(packages, executablePath, {}, async (page) => {
       () => load("bundle", { onnxruntime: "/nowhere.mjs" }),
     ])
       await fault().catch((error) => messages.push([error.name, error.message]));
+    // A worker that dies in a run, and one that is to serve a second trainer.
+    const own = () => new Worker("/worker.js", { type: "module" });
+    const [dying, shared] = [own(), own()];
+    const died = await load("bundle", { ...options, worker: dying });
+    await load("bundle", { ...options, worker: shared });
+    const ends = [{ afterStep: (_, run) => run.epoch === 2 && dying.terminate() }];
+    for (const fault of [
+      () => died.fit(batch, { epochs: 1000, callbacks: ends }),
+      () => died.step(batch),
+      () => load("bundle", { ...options, worker: shared }),
+    ])
+      await fault().catch((error) => messages.push([error.name, error.message]));
+    // Two runs, as of two tabs, with one checkpoint.
+    const tabs = await Promise.all([load("bundle", options), load("bundle", options)]);
+    const runs = tabs.map((tab, seed) => tab.fit(batch, { epochs: 4, batchSize: 2, seed, checkpoint: "tabs" }));
+    const ended = (await Promise.allSettled(runs)).filter(({ status }) => status === "rejected").map(({ reason }) => reason.message);
     const aborted = new AbortController();
     const afterStep = () => aborted.abort();
     const before = whole.steps;
@@ -48,7 +64,7 @@ await inChromium(packages, executablePath, {}, async (page) => {
     await whole.setWeights(mean);
     const together = await Promise.all([whole.step(batch), whole.step(batch), whole.evaluate(batch)]);
     return {
-      losses, kept, python, messages, reason, aborted: whole.steps - before - 2, mean: equal(mean, weights),
+      losses, kept, python, messages, ended, reason, aborted: whole.steps - before - 2, mean: equal(mean, weights),
       together: together[0].loss !== together[1].loss, score: together[2].loss,
     };
   });

@@ -1,7 +1,7 @@
-// node faults.mjs BUNDLE FOLDER SHARED: does ninety things wrong to the package, and prints what it says of each as JSON.
+// node faults.mjs BUNDLE FOLDER SHARED: does more than a hundred things wrong to the package, and prints what it says of each as JSON.
 // SHARED is a bundle whose models share a file of weights.
 import { copyFile, mkdir, readdir, readFile, writeFile } from "node:fs/promises";
-import { average, load } from "../../runtime/javascript/dist/index.js";
+import { average, inIndexedDB, load } from "../../runtime/javascript/dist/index.js";
 
 const [bundle, folder, shared] = process.argv.slice(2);
 const trainer = await load(bundle);
@@ -126,9 +126,62 @@ const FAULTS = {
   "changed description": () => load(described({ loss: "logits" })),
   "file of another bundle": () => load({ ...files, "train.onnx": files["eval.onnx"] }),
   "cut file": () => load({ ...files, "init.onnx": files["init.onnx"].subarray(0, 1000) }),
+  "option of Python's name": () => trainer.fit({ x, target }, { batch_size: 2 }),
+  "option of evaluate that there is none": () => trainer.evaluate({ x, target }, { batch_size: 2 }),
+  "option of predict that there is none": () => trainer.predict({ x }, { epochs: 2 }),
+  "option of load that there is none": () => load(bundle, { learning_rate: 0.1 }),
+  "options that are nothing": () => trainer.fit({ x, target }, null),
+  "shuffle in a text": () => trainer.fit({ x, target }, { shuffle: "no" }),
+  "signal that is none": () => trainer.fit({ x, target }, { signal: {} }),
+  "callback that is nothing": () => trainer.fit({ x, target }, { callbacks: [null] }),
+  "validation for one of two epochs": () => trainer.fit({ x, target }, { epochs: 2, validation: once() }),
+  "label beyond 64 bits": () => trainer.step({ x, target: [2n ** 64n, 1n, 2n, 1n] }),
+  "hole in a list": () => trainer.step({ x, target: [0, , 2, 1] }),
+  "no labels": () => trainer.fit({ x: { ...x, shape: [0, 6], data: new Float32Array() }, target: [] }),
+  "rate beyond float32": () => (trainer.learningRate = 1e300),
+  "two runs at once": async () => {
+    const first = trainer.fit({ x, target });
+    const second = await trainer.fit({ x, target }).catch((error) => error);
+    await first;
+    await trainer.setState(state);
+    throw second;
+  },
+  "closed trainer": async () => {
+    const closed = await load(bundle);
+    await closed.close();
+    await closed.close();
+    await closed.step({ x, target });
+  },
+  "place of another run": async () => {
+    const other = await load(bundle);
+    const callbacks = [{ afterStep: async () => other.save(`${folder}/another.safetensors`) }];
+    await other.fit({ x, target }, { epochs: 2, checkpoint: `${folder}/another.safetensors`, callbacks });
+  },
+  "place without a name": () => trainer.save(""),
+  "IndexedDB in Node": () => trainer.save(inIndexedDB("run")),
+  "notes that JSON lacks": () => trainer.save(`${folder}/notes.safetensors`, { count: 1n }),
+  "notes that are nothing": () => trainer.save(`${folder}/notes.safetensors`, null),
+  "negative steps": async () => {
+    const other = await load(bundle);
+    other.steps = -5;
+    await other.checkpoint();
+  },
+  "average of what is no model": () => average([null]),
+  "checkpoint of another model": async () => {
+    await (await load(shared)).save(`${folder}/shared.safetensors`);
+    await trainer.resume(`${folder}/shared.safetensors`);
+  },
   "threads": () => load(bundle, { threads: 0 }),
   "onnxruntime": () => load(bundle, { onnxruntime: {} }),
 };
+
+// Saves at once do not mix; what is left out in a whole epoch is said.
+await Promise.all([1, 2, 3, 4].map((number) => trainer.save(`${folder}/together.safetensors`, { number })));
+const { number: together } = await (await load(bundle)).resume(`${folder}/together.safetensors`);
+const warned = [];
+console.warn = (text) => warned.push(text);
+const skipping = await load(bundle, { onNaN: "skip" });
+await skipping.fit({ x: { ...x, data: x.data.map(() => NaN) }, target });
 
 const told = {};
 for (const [name, fault] of Object.entries(FAULTS))
@@ -162,4 +215,4 @@ for (const [of, whole] of Object.entries({ alone: files, shared: others }))
   for (const [name, bytes] of Object.entries(whole)) await flip(`${of} ${name}`, bytes, "InvalidModelError", (changed) => load({ ...whole, [name]: changed }));
 await flip("checkpoint", checkpoint, "InvalidInputError", (changed) => trainer.resume(changed));
 await flip("adapter", await trainer.adapter(), "InvalidInputError", (changed) => trainer.setAdapter(changed));
-console.log(JSON.stringify({ told, same, accepted, tried }));
+console.log(JSON.stringify({ told, same, accepted, tried, together, warned }));

@@ -46,12 +46,15 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_every_fault_is_told(faults: Any) -> None:
-    assert len(faults["told"]) >= 90
+    assert len(faults["told"]) >= 115
     kinds = {"InvalidInputError", "InvalidModelError", "NotFiniteError"}
     assert {name: told for name, told in faults["told"].items() if told is None or told[0] not in kinds} == {}
     assert all(" requires " in message or " require" in message or "must be" in message or "failed" in message
                for _, message in faults["told"].values())  # fmt: skip
     assert faults["same"], "a fault has changed the state"
+    assert faults["together"] in (1, 2, 3, 4)
+    (warned,) = faults["warned"]
+    assert warned.startswith("epoch 1 requires a step whose loss is finite, got none")
 
 
 def test_a_flipped_bit_is_refused_in_every_file(faults: Any) -> None:
@@ -99,6 +102,8 @@ SAME_WORDS: dict[str, Callable[[ll.Trainer], Any]] = {
     "one label": _step(x=X, target=TARGET[:1]),
     "rate in a text": _rate("ten"),
     "infinite rate": _rate(np.inf),
+    "rate beyond float32": _rate(1e300),
+    "no labels": _data(x=X[:0], target=[]),
     "rate among feeds": _step(x=X, target=TARGET, learning_rate=np.nan),
     "no epochs": _fit(epochs=0),
     "half an epoch": _fit(epochs=1.5),

@@ -202,6 +202,12 @@ def test_what_is_left_out_is_no_part_of_the_mean() -> None:
         trainer().fit({"x": bad}, batch_size=2, shuffle=False)
 
 
+def test_an_epoch_that_is_left_out_is_told() -> None:
+    with pytest.warns(LstmLowerWarning, match="epoch 1 requires a step whose loss is finite, got none"):
+        history = trainer(on_nan="skip").fit({"x": np.full_like(X, np.nan)}, batch_size=2)
+    assert history.epochs == [{"epoch": 1, "learning_rate": 0.1}]
+
+
 def test_weights_that_an_earlier_step_spoilt_are_named() -> None:
     step = trainer()
     step.put_state(

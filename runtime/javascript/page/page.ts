@@ -141,8 +141,10 @@ async function run(): Promise<void> {
   const show = (): void => {
     shown = performance.now();
     draw();
-    const speed = (losses.length - first) / ((performance.now() - began) / 1000);
-    say(`Step ${losses.length}: loss ${losses.at(-1)?.toPrecision(4) ?? "none"}, ${speed.toFixed(0)} steps/s`);
+    const [steps, seconds] = [losses.length - first, (performance.now() - began) / 1000];
+    const speed =
+      steps < seconds ? `${(seconds / steps).toFixed(1)} s a step` : `${(steps / seconds).toFixed(0)} steps/s`;
+    say(`Step ${losses.length}: loss ${losses.at(-1)?.toPrecision(4) ?? "none"}, ${speed}`);
   };
   const afterStep = ({ loss }: Record<string, number>): void => {
     losses.push(loss!);

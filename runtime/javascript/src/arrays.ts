@@ -183,6 +183,9 @@ function nested(value: unknown, what: string): NDArray {
       );
   };
   add(value, 0);
+  const beyond = flat.find((each) => typeof each === "bigint" && each !== BigInt.asIntN(64, each));
+  if (beyond !== undefined)
+    throw new InvalidInputError(`${what} requires numbers that int64 holds, got ${got(beyond)}`);
   const whole = flat.every((each) => typeof each !== "number" || Number.isSafeInteger(each));
   const dtype =
     flat.length > 0 && flat.every((each) => typeof each === "boolean")
@@ -210,6 +213,7 @@ const ORDER = { b: 0, u: 1, i: 2, f: 3 };
 export function asArray(value: unknown, dtype: Dtype, what: string): NDArray {
   const { plain, ...array } = read(value, what);
   if (array.dtype === dtype) return array;
+  if (plain && array.data.length === 0) return { ...array, dtype, data: new KINDS[dtype].Numbers(0) };
   const from = KINDS[array.dtype].letter;
   const to = KINDS[dtype].letter;
   if (!plain || (ORDER[from] > ORDER[to] && !(from === "i" && to === "u")))

@@ -1,7 +1,7 @@
 // Checkpoints, the safetensors files that `lstm-lower train` and `Trainer.save` write in Python, and read; and adapters,
 // which hold of the state what training has changed of the model.
 import { arrayOf, type Arrays, bytesOf, dtypeBy, KINDS, product } from "./arrays.js";
-import { InvalidInputError } from "./errors.js";
+import { got, InvalidInputError } from "./errors.js";
 import { isSealed, seal } from "./sha256.js";
 
 const FORMAT = "lstm_lower.checkpoint.1";
@@ -37,6 +37,16 @@ function written(value: unknown): string {
   return text.replace(/"\\u0000(-?Infinity|NaN)"/g, "$1");
 }
 
+function noted(notes: Notes): string {
+  try {
+    return written(notes);
+  } catch (error) {
+    throw new InvalidInputError(
+      `notes of a checkpoint require what JSON can hold, got others: ${(error as Error).message}`,
+    );
+  }
+}
+
 /** A number as Python reads a float. */
 const float = (value: number): string => (Number.isInteger(value) ? value.toFixed(1) : written(value));
 
@@ -47,11 +57,13 @@ const SEALED = /"([^]{6})": "([^]{64})"\}$/;
 
 /** The file of a checkpoint. */
 export function encode({ arrays, steps, learningRate, notes }: Checkpoint): Uint8Array {
+  if (typeof notes !== "object" || (notes as unknown) === null || Array.isArray(notes))
+    throw new InvalidInputError(`notes of a checkpoint require an object, got ${got(notes)}`);
   // What Python compares with its own, and warns of.
   const arithmetic = written({ providers: "onnxruntime in JavaScript" });
   return sealed(
     FORMAT,
-    `"steps": ${steps}, "learning_rate": ${float(learningRate)}, "notes": ${written(notes)}, "arithmetic": ${arithmetic}`,
+    `"steps": ${steps}, "learning_rate": ${float(learningRate)}, "notes": ${noted(notes)}, "arithmetic": ${arithmetic}`,
     arrays,
   );
 }

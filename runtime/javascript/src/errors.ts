@@ -80,6 +80,15 @@ export function got(value: unknown): string {
 /** A number as Python writes it. */
 export const written = (number: number): string => String(number).replace("NaN", "nan").replace("Infinity", "inf");
 
+/** Requires options of some names: one that is misspelt would have no effect else. */
+export function checkOptions(what: string, options: unknown, known: object): void {
+  if (typeof options !== "object" || options === null)
+    throw new InvalidInputError(`${what} requires options in an object, got ${got(options)}`);
+  const unknown = Object.keys(options).find((name) => !Object.hasOwn(known, name));
+  if (unknown !== undefined)
+    throw new InvalidInputError(`${what} requires options of ${quoted(Object.keys(known))}, got '${unknown}'`);
+}
+
 /** Requires a whole number of at least so much. */
 export function whole(what: string, value: unknown, least = 1): number {
   if (typeof value !== "number" || !Number.isSafeInteger(value) || value < least)

@@ -2,7 +2,7 @@
 import { type Arrays, type NDArray, numberOf } from "./arrays.js";
 import { decode, type Notes } from "./checkpoint.js";
 import { type Batched, type Data, openData, type Order } from "./data.js";
-import { got, InvalidInputError, sizes, whole } from "./errors.js";
+import { checkOptions, got, InvalidInputError, sizes, whole } from "./errors.js";
 import { Layout } from "./layout.js";
 import { type Place, placeOf } from "./places.js";
 import { type Fingerprint, Padding, type PaddingOptions } from "./table.js";
@@ -48,6 +48,24 @@ export interface FitOptions extends PaddingOptions {
   readonly buckets?: readonly number[];
 }
 
+const OPTIONS: Record<keyof FitOptions, true> = {
+  epochs: true,
+  batchSize: true,
+  shuffle: true,
+  seed: true,
+  validation: true,
+  callbacks: true,
+  signal: true,
+  metrics: true,
+  checkpoint: true,
+  saveEvery: true,
+  patience: true,
+  sampleAxis: true,
+  buckets: true,
+  pad: true,
+  lengths: true,
+};
+
 /** What came of a run. */
 export interface History {
   /** A record per epoch: `epoch` from 1 on, means of `loss` and metrics, `learning_rate`, `val_loss`, `val_<metric>`. */
@@ -86,6 +104,7 @@ export class Fit {
   #firstStep: number;
 
   constructor(trainer: Trainer, data: Data, options: FitOptions) {
+    checkOptions("fit", options, OPTIONS);
     [this.trainer, this.#options, this.#firstStep] = [trainer, options, trainer.steps];
     this.#layout = new Layout(trainer.about.data, options.sampleAxis);
     this.#padding = new Padding(this.#layout, options, options.buckets);
@@ -94,7 +113,7 @@ export class Fit {
     this.#validation = validation === undefined ? undefined : trainer.scoring(validation, this.#scored());
     this.#order = {
       batchSize: whole("batch_size", options.batchSize ?? this.#layout.batchSize ?? 32),
-      shuffle: options.shuffle ?? true,
+      shuffle: given("shuffle", "true or false", options.shuffle ?? true, (value) => typeof value === "boolean"),
       seed: whole("seed", options.seed ?? 0, 0),
     };
     this.#epochs = whole("epochs", options.epochs ?? 1);
@@ -111,11 +130,9 @@ export class Fit {
         held === undefined || this.#place === undefined ? [] : [[name, held.fingerprint()]],
       ),
     );
-    const callbacks: unknown = options.callbacks ?? [];
-    if (!Array.isArray(callbacks) || callbacks.some((callback) => typeof callback !== "object"))
-      throw new InvalidInputError(
-        `callbacks requires a list of objects with beforeStep, afterStep or afterEpoch, got ${got(callbacks)}`,
-      );
+    const kinds = "a list of objects with beforeStep, afterStep or afterEpoch";
+    given("callbacks", kinds, options.callbacks ?? [], (value) => Array.isArray(value) && value.every(isObject));
+    given("signal", "an AbortSignal", options.signal, (value) => value === undefined || value instanceof AbortSignal);
   }
 
   /** Ends the run after this epoch. */
@@ -127,6 +144,7 @@ export class Fit {
   async run(): Promise<History> {
     await this.#goOn();
     const batches = this.#data.check(this.#order, this.#epochs - this.epoch);
+    this.#validation?.check({ ...this.#order, shuffle: false }, this.#epochs - this.epoch);
     if (batches !== undefined && this.batch > batches)
       throw new InvalidInputError(`${this.#place!.name}: a checkpoint of a run is required, got none of an epoch`);
     while (this.epoch < this.#epochs && this.#stopped === null) {
@@ -180,6 +198,10 @@ export class Fit {
     const { validation, callbacks = [] } = this.#options;
     const logs: Logs = { epoch: this.epoch + 1 };
     for (const [name, [total, weight]] of Object.entries(this.#sums)) logs[name] = total / weight;
+    if (this.trainer.hasLoss && !("loss" in logs))
+      console.warn(
+        `epoch ${logs.epoch} requires a step whose loss is finite, got none: all of them are left out, and no weight has changed`,
+      );
     if (Number.isFinite(this.trainer.learningRate)) logs.learning_rate = this.trainer.learningRate;
     if (validation !== undefined) {
       const batchSize = this.#order.batchSize;
@@ -235,9 +257,12 @@ export class Fit {
       callbacks: [],
       first_step: this.#firstStep,
     });
-    if (!areEqual(await this.#place.read(), this.#kept))
+    const there = await this.#place.read();
+    if (!areEqual(there, this.#kept))
       throw new InvalidInputError(
-        `${this.#place.name}: a checkpoint of one run is required, got one that something else has written there meanwhile, such as the same page in another tab; this run ends, and what is there stays`,
+        there === undefined
+          ? `${this.#place.name}: the checkpoint of this run is required, got nothing there any more; this run ends`
+          : `${this.#place.name}: a checkpoint of one run is required, got one that something else has written there meanwhile, such as the same page in another tab; this run ends, and what is there stays`,
       );
     await this.#place.write(content);
     this.#kept = content;
@@ -282,6 +307,12 @@ export class Fit {
     [this.#sums, this.#stopped] = [sums as Record<string, [number, number]>, stopped as string | null];
     if (Array.isArray(best)) this.#best = { value: Number(best[0]), epoch: Number(best[1]) };
   }
+}
+
+/** Requires an option to be of a kind. */
+function given<T>(what: string, kind: string, value: T, is: (value: unknown) => boolean): T {
+  if (!is(value)) throw new InvalidInputError(`${what} requires ${kind}, got ${got(value)}`);
+  return value;
 }
 
 /** Whether two checkpoints, or none, are the same. */

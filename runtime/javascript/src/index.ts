@@ -3,7 +3,7 @@
 //     await trainer.fit({ x, target }, { epochs: 5 });
 import { readBundle, type Source } from "./bundle.js";
 import { LocalEngine, type Ort } from "./engine.js";
-import { got, InvalidInputError, quoted, whole } from "./errors.js";
+import { checkOptions, got, InvalidInputError, quoted, whole } from "./errors.js";
 import { isNode } from "./places.js";
 import { RemoteEngine } from "./remote.js";
 import { fromAddress, fromNode, fromWeb } from "./runtimes.js";
@@ -51,6 +51,16 @@ export interface LoadOptions {
   readonly onNaN?: OnNaN;
 }
 
+const OPTIONS: Record<keyof LoadOptions, true> = {
+  onnxruntime: true,
+  worker: true,
+  providers: true,
+  sizes: true,
+  threads: true,
+  learningRate: true,
+  onNaN: true,
+};
+
 /**
  * Opens a bundle: checks its files, and makes a trainer whose state is the bundle's first one.
  *
@@ -59,6 +69,7 @@ export interface LoadOptions {
  * @throws InvalidInputError an option does not fit.
  */
 export async function load(source: Source, options: LoadOptions = {}): Promise<Trainer> {
+  checkOptions("load", options, OPTIONS);
   const { providers, learningRate, onNaN } = options;
   const threads = options.threads ?? (isNode() ? undefined : 1);
   if (threads !== undefined) whole("threads", threads);

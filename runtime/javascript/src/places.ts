@@ -15,6 +15,10 @@ const STORE = "checkpoints";
 /** A key of a database of the browser. */
 export function inIndexedDB(key: string, database = "lstm-lower-train"): Place {
   const run = async <T>(mode: IDBTransactionMode, use: (store: IDBObjectStore) => IDBRequest<T>): Promise<T> => {
+    if (typeof indexedDB === "undefined")
+      throw new InvalidInputError(
+        `${key}: a browser with IndexedDB is required, got none; a path or a place of your own keeps a checkpoint, too`,
+      );
     const open = indexedDB.open(database, 1);
     open.onupgradeneeded = () => open.result.createObjectStore(STORE);
     const held = await ended(open);
@@ -117,7 +121,7 @@ export const isNode = (): boolean =>
 
 /** A place, or what names one: a path in Node, a key of IndexedDB in a browser. */
 export function placeOf(place: unknown): Place {
-  if (typeof place === "string") return isNode() ? inFile(place) : inIndexedDB(place);
+  if (typeof place === "string" && place !== "") return isNode() ? inFile(place) : inIndexedDB(place);
   if (typeof place === "object" && place !== null) {
     if ("read" in place && "write" in place) return place as Place;
     if ("createWritable" in place) return inHandle(place as FileSystemFileHandle);

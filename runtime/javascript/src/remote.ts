@@ -28,6 +28,9 @@ interface Waiting {
   readonly reject: (error: Error) => void;
 }
 
+/** Workers that have a trainer. */
+const taken = new WeakSet<Worker>();
+
 export class RemoteEngine implements Engine {
   readonly #worker: Worker;
   readonly #waiting = new Map<number, Waiting>();
@@ -54,6 +57,9 @@ export class RemoteEngine implements Engine {
   }
 
   static async open(worker: Worker, opening: Opening): Promise<RemoteEngine> {
+    if (taken.has(worker))
+      throw new InvalidInputError("a trainer requires a worker of its own, got one that another trainer has");
+    taken.add(worker);
     const engine = new RemoteEngine(worker);
     try {
       const moved = Object.values(opening.contents).map(({ buffer }) => buffer);

@@ -1,9 +1,20 @@
 // Where onnxruntime comes from. Bundlers read the names of modules here, and put those of the web beside a page.
 import type { Ort } from "./engine.js";
+import { InvalidInputError } from "./errors.js";
 
-/** The module at an address, as it is. */
+/**
+ * The module at an address, as it is.
+ *
+ * @throws InvalidInputError there is none.
+ */
 export async function fromAddress(address: string): Promise<Ort> {
-  return (await import(/* webpackIgnore: true */ /* @vite-ignore */ address)) as Ort;
+  try {
+    return (await import(/* webpackIgnore: true */ /* @vite-ignore */ address)) as Ort;
+  } catch (error) {
+    throw new InvalidInputError(
+      `onnxruntime requires the address of its module, such as that of ort.wasm.min.mjs, got ${address}: ${(error as Error).message}`,
+    );
+  }
 }
 
 /** onnxruntime-web, as little of it as the providers need: its own main module has 28 MB of WASM in place of 14. */

@@ -14,7 +14,17 @@ import { type Checkpoint, decode, decodeAdapter, encode, encodeAdapter, type Not
 import { type Batched, type Data, openData, type Order } from "./data.js";
 import type { Description, InputDescription, PartDescription, Size } from "./description.js";
 import type { Contents, Engine, Trained } from "./engine.js";
-import { got, InvalidInputError, InvalidModelError, NotFiniteError, quoted, sizes, whole, written } from "./errors.js";
+import {
+  checkOptions,
+  got,
+  InvalidInputError,
+  InvalidModelError,
+  NotFiniteError,
+  quoted,
+  sizes,
+  whole,
+  written,
+} from "./errors.js";
 import { Fit, type FitOptions, type History } from "./fit.js";
 import { Layout } from "./layout.js";
 import { type Place, placeOf } from "./places.js";
@@ -41,6 +51,8 @@ export interface BatchOptions extends PaddingOptions {
   readonly sampleAxis?: Readonly<Record<string, number>>;
 }
 
+const BATCH_OPTIONS: Record<keyof BatchOptions, true> = { batchSize: true, sampleAxis: true, pad: true, lengths: true };
+
 /** Where a checkpoint goes or comes from: a path (Node), a key of IndexedDB (browsers), a file's handle, a place. */
 export type Kept = string | FileSystemFileHandle | Place;
 
@@ -63,6 +75,7 @@ export class Trainer {
   readonly #named = new Map<string, NamedSize>();
   #rate: number;
   #onNaN: OnNaN = "stop";
+  #isFitting = false;
 
   private constructor(
     readonly about: Description,
@@ -104,6 +117,9 @@ export class Trainer {
     if (typeof value !== "number") throw new InvalidInputError(`learning_rate requires a number, got ${got(value)}`);
     if (!Number.isFinite(value))
       throw new InvalidInputError(`learning_rate requires a finite number, got ${written(value)}`);
+    const { dtype } = this.about.learning_rate;
+    if (dtype === "float32" && !Number.isFinite(Math.fround(value)))
+      throw new InvalidInputError(`learning_rate requires a number that ${dtype} holds, got ${written(value)}`);
     this.#rate = value;
   }
 
@@ -152,7 +168,14 @@ export class Trainer {
    * @throws the signal's reason, after the step that it came in.
    */
   async fit(data: Data, options: FitOptions = {}): Promise<History> {
-    return new Fit(this, data, options).run();
+    if (this.#isFitting)
+      throw new InvalidInputError("fit requires a trainer that is in no other run, got one in the middle of a run");
+    this.#isFitting = true;
+    try {
+      return await new Fit(this, data, options).run();
+    } finally {
+      this.#isFitting = false;
+    }
   }
 
   /**
@@ -163,6 +186,7 @@ export class Trainer {
    * @throws InvalidInputError the data do not fit.
    */
   async evaluate(data: Data, options: BatchOptions = {}): Promise<Record<string, number>> {
+    checkOptions("evaluate", options, BATCH_OPTIONS);
     const part = this.#part("eval", "evaluating");
     if (this.about.loss === null && part.metrics.every(({ shape }) => shape?.length !== 0))
       throw new InvalidModelError("evaluating requires an evaluation with a loss or a metric, got one with neither");
@@ -189,6 +213,7 @@ export class Trainer {
    * @throws InvalidInputError the data do not fit.
    */
   async predict(data: Data, options: BatchOptions = {}): Promise<Arrays> {
+    checkOptions("predict", options, BATCH_OPTIONS);
     const part = this.#part("predict", "predicting");
     const parts: Arrays[] = [];
     const counts: number[] = [];
@@ -292,7 +317,8 @@ export class Trainer {
 
   /** A checkpoint as bytes: what `lstm-lower export --trained` and `Trainer.resume` read, too. */
   async checkpoint(notes: Notes = {}): Promise<Uint8Array> {
-    const [arrays, steps, learningRate] = [await this.#engine.read(), this.steps, this.#rate];
+    const [steps, learningRate] = [whole("steps", this.steps, 0), this.#rate];
+    const arrays = await this.#engine.read();
     return encode({ arrays, steps, learningRate, notes });
   }
 
@@ -607,6 +633,8 @@ async function heldBy(from: unknown, kind = "checkpoint"): Promise<{ bytes: Uint
  */
 export function average(models: readonly Arrays[], counts: readonly number[] = models.map(() => 1)): Arrays {
   const total = counts.reduce((a, b) => a + b, 0);
+  if (!models.every(isPlain))
+    throw new InvalidInputError("average requires weights of models, as weights() gives them, got others");
   if (models.length === 0 || counts.length !== models.length || !(total > 0) || counts.some((count) => !(count >= 0)))
     throw new InvalidInputError(
       `average requires one or more models and a count of samples for each, got ${models.length} and [${counts.join(", ")}]`,
