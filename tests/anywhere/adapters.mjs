@@ -13,7 +13,7 @@ const other = await load(bundle);
 const before = await predicted(other);
 await other.setAdapter(node);
 const after = await predicted(other);
-await other.setAdapter(python);
+await other.setAdapter(decodeAdapter(new Uint8Array(await readFile(python))).arrays);
 const pythons = await predicted(other);
 
 // Twice the same is its own mean; and what is damaged changes nothing.

@@ -547,7 +547,9 @@ export class Trainer {
 const isArrays = (value: unknown): value is Arrays =>
   isPlain(value) && Object.values(value).every((each) => isPlain(each) && "dtype" in each && "data" in each);
 const isPlain = (value: unknown): value is object =>
-  typeof value === "object" && value !== null && Object.getPrototypeOf(value) === Object.prototype;
+  typeof value === "object" &&
+  value !== null &&
+  [Object.prototype, null].includes(Object.getPrototypeOf(value) as null);
 
 function checkNames(what: string, names: readonly string[], given: readonly string[]): void {
   const unknown = given.find((name) => !names.includes(name));
