@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -197,6 +198,8 @@ def run(
         "PYTHONWARNINGS": warnings,
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "COLUMNS": "200",
+        # What `providers="fastest"` keeps: for all pages one, and not the user's.
+        "XDG_CACHE_HOME": str(Path(tempfile.gettempdir(), "lstm-lower-pages")),
     }
     if command[0] == sys.executable and warnings == "error":
         done = forks.run(
