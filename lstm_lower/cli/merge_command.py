@@ -17,10 +17,10 @@ def merge(
     model: Annotated[
         Path, typer.Argument(metavar="MODEL", help="An ONNX file, or the folder of a bundle.", show_default=False)
     ],
-    weights: Annotated[
+    adapter: Annotated[
         Path,
         typer.Argument(
-            metavar="WEIGHTS", help="An adapter, a checkpoint, or any .safetensors file of weights.", show_default=False
+            metavar="ADAPTER", help="An adapter, a checkpoint, or any .safetensors file of weights.", show_default=False
         ),
     ],
     output: Annotated[
@@ -42,7 +42,7 @@ def merge(
         from lstm_lower.runtime.training.adapters import merge as merged
 
         check_place(target)
-        save(load(merged(model, weights)), target, check=check_loadable)
+        save(load(merged(model, adapter)), target, check=check_loadable)
         if as_json:
             console.print_json({"output": str(target)})
             return
