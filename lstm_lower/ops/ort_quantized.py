@@ -6,7 +6,7 @@ without a zero point it is 0. `S` is any axes.
 
 from __future__ import annotations
 
-from lstm_lower.opdef import attr, operand
+from lstm_lower.opdef import Call, TensorInfo, attr, operand
 from lstm_lower.ops.ort_elementwise import MicrosoftOp
 from lstm_lower.ops.ort_layers import Window
 from lstm_lower.ops.raw import FLOATS
@@ -269,3 +269,79 @@ class QLinearConv(_OfIntegers):
     class Attrs(Window):
         channels_last = attr(int, 0, choices=(0,))
         group = attr(int, 1)
+
+
+class QAttention(MicrosoftOp):
+    """Attention of numbers that integers stand for; B batch, S queries, P keys from before, N heads, E their size."""
+
+    class Types:
+        T1 = _BYTES
+        T2 = _BYTES
+        T3 = FLOATS
+        T4 = ("int32",)
+
+    class Inputs:
+        input = operand("B S I", "T1")
+        weight = operand("I W", "T2")
+        bias = operand("W", "T3")
+        input_scale = operand(None, "T3")
+        weight_scale = operand(None, "T3")
+        mask_index = operand(None, "T4", optional=True)
+        input_zero_point = operand(None, "T1", optional=True)
+        weight_zero_point = operand(None, "T2", optional=True)
+        past = operand("2 B N P E", "T3", optional=True)
+
+    class Outputs:
+        output = operand(None, "T3")
+        present = operand(None, "T3", optional=True)
+
+    class Attrs:
+        num_heads = attr(int)
+        unidirectional = attr(int, 0)
+        mask_filter_value = attr(float, -10000.0)
+        scale = attr(float, 0.0)
+        do_rotary = attr(int, 0, choices=(0,))
+        past_present_share_buffer = attr(int, 0, choices=(0,))
+
+    @classmethod
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
+        """A value's size is a third of what the product makes."""
+        width, dtype = call.sizes.get("W"), call.types.get("T3")
+        size = width // 3 if isinstance(width, int) else None
+        return [TensorInfo(dtype, (call.sizes.get("B"), call.sizes.get("S"), size)), TensorInfo(dtype, None)]
+
+
+class QEmbedLayerNormalization(MicrosoftOp):
+    """Layer normalization of the sum of vectors that integers stand for; B batch, S places."""
+
+    class Types:
+        T1 = ("int32",)
+        T2 = _BYTES
+        T = ("float32",)
+
+    class Inputs:
+        input_ids = operand("B S", "T1", indexes="V")
+        segment_ids = operand("B S", "T1", optional=True, indexes="G")
+        word_embedding_quant = operand("V H", "T2")
+        position_embedding_quant = operand("P H", "T2")
+        segment_embedding = operand("G H", "T2", optional=True)
+        gamma_quant = operand("H", "T2")
+        beta_quant = operand("H", "T2")
+        mask = operand("B S", "T1", optional=True)
+        word_embedding_scale = operand(None, "T")
+        position_embedding_scale = operand(None, "T")
+        segment_embedding_scale = operand(None, "T", optional=True)
+        gamma_scale = operand(None, "T")
+        beta_scale = operand(None, "T")
+        word_embedding_zero_point = operand(None, "T2")
+        position_embedding_zero_point = operand(None, "T2")
+        segment_embedding_zero_point = operand(None, "T2", optional=True)
+        gamma_zero_point = operand(None, "T2")
+        beta_zero_point = operand(None, "T2")
+
+    class Outputs:
+        layernorm_out = operand("B S H", "T")
+        mask_index_out = operand("B", "T1")
+
+    class Attrs:
+        epsilon = attr(float, 1e-12)

@@ -21,11 +21,22 @@ def attention(n: Node, b: Builder) -> list[Expr | None]:
     bias = n.get("bias", None)
     _check_absent(n, "past_sequence_length")
     joined = n.operand("input") @ n.weights
-    joined = joined if bias is None else joined + bias
-    sizes = n.qkv_hidden_sizes or [_width(n, joined) // 3] * 3
+    return attended(n, b, joined if bias is None else joined + bias, "weights")
+
+
+def attended(n: Node, b: Builder, joined: Expr, weights: str) -> list[Expr | None]:
+    """Attention of queries, keys and values that a product has made, with the keys and values of before.
+
+    Args:
+        n: the node, with the attributes of Attention.
+        b: a builder.
+        joined: all three beside each other.
+        weights: name of the operand that made them.
+    """
+    sizes = n.get("qkv_hidden_sizes", None) or [_width(n, joined) // 3] * 3
     ends = [sum(sizes[: i + 1]) for i in range(3)]
     q, k, v = (
-        _heads(n, "weights", joined.slice(end - size, end, axis=2), n.num_heads, size)
+        _heads(n, weights, joined.slice(end - size, end, axis=2), n.num_heads, size)
         for size, end in zip(sizes, ends, strict=True)
     )
     past = n.get("past", None)
@@ -158,7 +169,7 @@ def _causal(scores: Expr, queries: Expr, keys: Expr) -> Expr:
 
 def _kept(n: Node, b: Builder, mask: Expr, k: Expr) -> Expr:
     """Which keys count, [B, 1, 1 or S, T]: by a mask that is positive there, or by where each row of keys ends."""
-    name = "mask_index" if n.op is ops.Attention else "key_padding_mask"
+    name = "key_padding_mask" if n.op is ops.MultiHeadAttention else "mask_index"
     rank = len(_shape(n, name))
     if rank in (2, 3):
         return (mask.unsqueeze(1, 2) if rank == 2 else mask.unsqueeze(1)) > 0

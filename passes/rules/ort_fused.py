@@ -33,7 +33,7 @@ _NAMED = {op.op_type: op for op in _ACTIVATIONS}
 @lowers(ops.SkipLayerNormalization)
 def skip_layer_normalization(n: Node, _: Builder) -> list[Expr]:
     """The sum leaves the op, too."""
-    return _normalized(n, _added(n), n.get("beta", None))
+    return _normalized(n, _added(n), n.gamma, n.get("beta", None))
 
 
 @lowers(ops.SkipSimplifiedLayerNormalization)
@@ -57,32 +57,44 @@ def _inverse_root(x: Expr, epsilon: float) -> Expr:
     return x.builder.op(std.Reciprocal, ((x * x).reduce(std.ReduceMean, -1) + epsilon).sqrt())
 
 
-def _normalized(n: Node, total: Expr, beta: Expr | None) -> list[Expr]:
+def _normalized(n: Node, total: Expr, gamma: Expr, beta: Expr | None) -> list[Expr]:
     mean = total.reduce(std.ReduceMean, -1)
     center = total - mean
     inverse = _inverse_root(center, n.epsilon)
-    y = center * inverse * n.gamma
+    y = center * inverse * gamma
     return [y if beta is None else y + beta, mean, inverse, total]
 
 
 @lowers(ops.EmbedLayerNormalization)
 def embed_layer_normalization(n: Node, b: Builder) -> list[Expr]:
     """Places count from zero without `position_ids`, and words of the mask are those whose entry is 1."""
+    kinds = None if n.get("segment_ids", None) is None else n.segment_embedding
+    return embedded(n, b, (n.word_embedding, n.position_embedding, kinds), n.gamma, n.beta)
+
+
+def embedded(n: Node, b: Builder, tables: tuple[Expr, Expr, Expr | None], gamma: Expr, beta: Expr) -> list[Expr]:
+    """The normalized sum of rows of tables, the number of words that count, the sum.
+
+    Args:
+        n: the node, with the indices.
+        b: a builder.
+        tables: of words, places and, where there are indices of them, segments.
+        gamma: factors of what is normalized.
+        beta: what is added to it.
+    """
+    words, positions, kinds = tables
     ids, mask = from_front(n.input_ids), n.get("mask", None)
     places, segments = n.get("position_ids", None), n.get("segment_ids", None)
-    total = n.word_embedding.take(ids)
-    if places is None:
-        total = total + n.position_embedding.slice(0, ids.size(1), axis=0)
-    else:
-        total = total + n.position_embedding.take(from_front(places))
-    if segments is not None:
-        total = total + n.segment_embedding.take(from_front(segments))
+    total = words.take(ids)
+    total = total + (positions.slice(0, ids.size(1), axis=0) if places is None else positions.take(from_front(places)))
+    if kinds is not None:
+        total = total + kinds.take(from_front(segments))
     if mask is None:
         count = b.fill(0, [n.size("B")], DType.INT32)
     else:
         one = b.constant(1, DType.INT32)
         count = mask.equals(one).cast(DType.INT32).sum(1)
-    return [_normalized(n, total, n.beta)[0], count, total]
+    return [_normalized(n, total, gamma, beta)[0], count, total]
 
 
 @lowers(ops.FusedConv)

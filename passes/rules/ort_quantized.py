@@ -9,6 +9,8 @@ from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import DType, OpDef
 from lstm_lower.ops import ort_quantized as ops
 from lstm_lower.passes.rules.ort_arrays import attributes
+from lstm_lower.passes.rules.ort_attention import attended
+from lstm_lower.passes.rules.ort_fused import embedded
 from lstm_lower.passes.rules.registry import Node, lowers
 
 
@@ -108,6 +110,25 @@ def q_linear_conv(n: Node, b: Builder) -> Expr:
     names = ("x", "x_scale", "x_zero_point", "w", "w_scale", "w_zero_point", "y_scale", "y_zero_point")
     given: dict[str, Any] = {name: value for name, value in attributes(n).items() if name not in _LAYOUT}
     return b.op(std.QLinearConv, *(n.operand(name) for name in names), n.get("B", None), **given)
+
+
+@lowers(ops.QAttention)
+def q_attention(n: Node, b: Builder) -> list[Expr | None]:
+    """Of numbers; the weight may have a scale for each column."""
+    scale, zero = n.weight_scale, n.get("weight_zero_point", None)
+    weight = b.op(std.DequantizeLinear, n.weight, scale, zero, axis=1)
+    return attended(n, b, _numbers(n, "input", "input") @ weight + n.bias, "weight")
+
+
+@lowers(ops.QEmbedLayerNormalization)
+def q_embed_layer_normalization(n: Node, b: Builder) -> list[Expr]:
+    """Of numbers."""
+    without = n.get("segment_ids", None) is None
+    kinds = None if without else _numbers(n, "segment_embedding", "segment_embedding")
+    words, positions, gamma, beta = (
+        _numbers(n, f"{name}_quant", name) for name in ("word_embedding", "position_embedding", "gamma", "beta")
+    )
+    return embedded(n, b, (words, positions, kinds), gamma, beta)[:2]
 
 
 def _numbers(n: Node, name: str, prefix: str) -> Expr:

@@ -13,6 +13,7 @@ import onnx.parser
 import onnxruntime as ort
 import pytest
 import safetensors.numpy
+from onnxruntime.quantization import quantize_dynamic
 
 import lstm_lower as ll
 from lstm_lower.errors import InvalidInputError
@@ -346,3 +347,32 @@ def test_the_command(tmp_path: Path) -> None:
         f"base_model.model.{name}.lora_{which}.weight" for name in ("conv", "out") for which in "AB"
     }
     assert run("lora", tmp_path / "model.onnx", "--targets", "down").exit_code == 1
+
+
+def test_fused_attention_of_integers(tmp_path: Path) -> None:
+    """A model with onnxruntime's Attention, as its quantizer writes it: losses are near those of floats."""
+    random = np.random.default_rng(0)
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 17, "com.microsoft" : 1]>
+        f (float[B,6,8] x) => (float[B,3] y) { a = com.microsoft.Attention<num_heads = 2>(x, w, b)
+        p = ReduceMean<axes = [1], keepdims = 0>(a)  c = MatMul(p, v)  y = Add(c, d) }""")
+    for name, shape in {"w": (8, 24), "b": (24,), "v": (8, 3), "d": (3,)}.items():
+        value = random.uniform(-0.5, 0.5, shape).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
+    onnx.save(model, tmp_path / "floats.onnx")
+    options = {"DefaultTensorType": onnx.TensorProto.FLOAT}
+    quantize_dynamic(tmp_path / "floats.onnx", tmp_path / "integers.onnx", extra_options=options)
+    integers = onnx.load(tmp_path / "integers.onnx")
+    assert "QAttention" in {node.op_type for node in integers.graph.node}
+    feeds = {"x": random.standard_normal((12, 6, 8)).astype(np.float32), "target": np.arange(12) % 3}
+    before, lowered = (
+        ort.InferenceSession(each.SerializeToString()).run(None, {"x": feeds["x"]})[0]
+        for each in (integers, ll.lower(integers))
+    )
+    np.testing.assert_allclose(lowered, before, rtol=1e-5, atol=1e-5)
+    trainers = [
+        ll.Trainer(ll.from_onnx(ll.lora(each, rank=2), "cross_entropy", "adam"), learning_rate=0.03)
+        for each in (integers, model)
+    ]
+    losses = [[trainer.step(feeds).loss for _ in range(12)] for trainer in trainers]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=0.01)
+    assert losses[0][-1] < 0.7 * losses[0][0]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import TensorProto, helper
 
@@ -87,7 +88,38 @@ def cases() -> list[Case]:
         "y_zero_point": point(120),
         "B": of(4, dtype=np.int16) * np.int32(1),
     }
+    attention = {
+        "input": of(2, 3, 8),
+        "weight": of(8, 12, dtype=np.int8),
+        "bias": random.standard_normal(12).astype(np.float32),
+        "input_scale": number(0.02),
+        "weight_scale": number(0.01),
+        "input_zero_point": point(120),
+        "weight_zero_point": point(0, np.int8),
+    }
+    past = random.standard_normal((2, 2, 2, 5, 2)).astype(np.float32)
+    embedding = {"input_ids": random.integers(0, 9, (2, 4)).astype(np.int32)}
+    for name, shape in {"word": (9, 6), "position": (7, 6), "segment": (2, 6)}.items():
+        table = f"{name}_embedding" if name == "segment" else f"{name}_embedding_quant"
+        embedding |= {table: of(*shape), f"{name}_embedding_scale": number(0.02)}
+        embedding[f"{name}_embedding_zero_point"] = point(130)
+    for name in ("gamma", "beta"):
+        embedding |= {f"{name}_quant": of(6), f"{name}_scale": number(0.01), f"{name}_zero_point": point(90)}
+    segments = {"segment_ids": random.integers(0, 2, (2, 4)).astype(np.int32)}
+    unsegmented = {name: value for name, value in embedding.items() if not name.startswith("segment")}
+    heads, floating = {"num_heads": 2}, np.float32
     return [
+        Case("QAttention", attention, heads, floating),
+        Case(
+            "QAttention",
+            {**attention, "weight_scale": np.linspace(0.005, 0.02, 12, dtype=np.float32), "weight_zero_point": None},
+            {**heads, "unidirectional": 1, "scale": 0.3},
+            floating,
+        ),
+        Case("QAttention", {**attention, "mask_index": np.array([3, 2], np.int32)}, heads, floating),
+        Case("QAttention", {**attention, "past": past}, {**heads, "unidirectional": 1}, floating),
+        Case("QEmbedLayerNormalization", {**embedding, **segments}, {"epsilon": 1e-5}, floating),
+        Case("QEmbedLayerNormalization", {**unsegmented, "mask": np.ones((2, 4), np.int32)}, {}, floating),
         Case("DynamicQuantizeMatMul", {"A": floats, "B": weight, "b_scale": columns, "bias": bias}, dtype=np.float32),
         Case(
             "MatMulIntegerToFloat",
@@ -136,7 +168,8 @@ def _model(case: Case) -> tuple[onnx.ModelProto, dict[str, Array]]:
     ]
     result = definition.outputs[0].name
     result = f"{result}_" if result in given else result
-    node = helper.make_node(case.op, names, [result], "node", domain=MICROSOFT, **case.attributes)
+    others = [output.name for output in definition.outputs[1:] if not output.optional or "past" in given]
+    node = helper.make_node(case.op, names, [result, *others], "node", domain=MICROSOFT, **case.attributes)
     output = helper.make_tensor_value_info(result, helper.np_dtype_to_tensor_dtype(np.dtype(case.dtype)), None)
     graph = helper.make_graph([node], "one", inputs, [output])
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid(MICROSOFT, 1)]
@@ -167,6 +200,30 @@ def test_older_versions_of_softmax_are_refused() -> None:
     model, _ = _model(case._replace(attributes={"axis": 0, "opset": 11}))
     with pytest.raises(ll.LstmLowerError, match="axis requires the last axis in versions before opset 13, got 0"):
         ll.lower(model)
+
+
+def test_gradients_go_straight_through_attention_of_integers() -> None:
+    """Next to attention of what the integers stand for: they differ by what rounding the input does."""
+    case = next(case for case in CASES if case.op == "QAttention")
+    weight, bias = case.operands["weight"], case.operands["bias"]
+    text = (
+        """<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]> f (float[2,3,8] x) => (float loss) {NODES}"""
+    )
+    integers = """{ q, s, z = DynamicQuantizeLinear(x)
+        y = com.microsoft.QAttention<num_heads = 2>(q, w, b, s, ws, , z, wz)
+        d = Mul(y, y)  loss = ReduceSum<keepdims = 0>(d) }"""
+    floats = (
+        """{ y = com.microsoft.Attention<num_heads = 2>(x, w, b)  d = Mul(y, y)  loss = ReduceSum<keepdims = 0>(d) }"""
+    )
+    constants = {"w": weight, "b": bias, "ws": np.array(0.01, np.float32), "wz": np.array(0, np.int8)}
+    x = np.random.default_rng(3).standard_normal((2, 3, 8)).astype(np.float32)
+    gradients = []
+    for nodes, held in ((integers, constants), (floats, {"w": weight * np.float32(0.01), "b": bias})):
+        model = onnx.parser.parse_model(text.replace("{NODES}", nodes))
+        model.graph.initializer.extend(onnx.numpy_helper.from_array(value, name) for name, value in held.items())
+        gradients.append(run(ll.gradient(model, of="loss", wrt=["x"]), {"x": x})["grad/x"])
+    assert np.abs(gradients[0] - gradients[1]).max() < 0.02 * np.abs(gradients[1]).max()
+    assert np.abs(gradients[1]).min() > 0
 
 
 def test_output_types() -> None:
