@@ -53,8 +53,13 @@ def test_losses_are_those_of_a_frozen_trunk(
     # The whole model again, with the head as it is now: of a trainer, of a checkpoint, of a file of weights.
     trainer.save(tmp_path / "checkpoint.safetensors")
     trainer.save_weights(tmp_path / "weights.safetensors")
+    # What a bundle of the head sends back, from wherever it is trained.
+    ll.export_training(
+        ll.from_onnx(head, "cross_entropy", "adam"), tmp_path / "bundle", files=("init", "train", "predict")
+    )
+    ll.export_adapter(tmp_path / "bundle", trainer, tmp_path / "adapter.safetensors")
     expected = frozen.predict({"x": x})["y"]
-    for given in (trainer, tmp_path / "checkpoint.safetensors", tmp_path / "weights.safetensors"):
+    for given in (trainer, *(tmp_path / f"{name}.safetensors" for name in ("checkpoint", "weights", "adapter"))):
         np.testing.assert_allclose(_predicted(ll.merge(whole, given), x), expected, rtol=1e-3, atol=1e-4)
 
 
