@@ -25,6 +25,7 @@ from lstm_lower.errors import UnsupportedOpError, some
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.values import declared_shape
 from lstm_lower.passes.training.losses import Loss
+from lstm_lower.records import least_sizes
 from lstm_lower.records import state as training_state
 from lstm_lower.records.certificate import Certificate, Kind
 from lstm_lower.replacement import replaced
@@ -118,7 +119,7 @@ class TorchStep:
 
 
 def certified(made: TorchStep) -> Certificate:
-    """What a comparison of a step with PyTorch has shown.
+    """What a comparison of a step with PyTorch has shown; the step records the least sizes that it takes.
 
     Raises:
         OtherSizesError: something differs where open sizes are others than the example's.
@@ -136,6 +137,7 @@ def certified(made: TorchStep) -> Certificate:
     example = beside.sizes()
     if axes := beside.differing_axes():
         raise OtherSizesError(axes)
+    least_sizes.write(made.step, beside.least())
     return certification.certificate(_FRAMEWORK, example, comparison, beside.left_out, also=beside.also)
 
 
@@ -205,6 +207,22 @@ class _Beside:
             raise UnsupportedOpError(
                 f"{type(self._made.module).__name__} requires a step that onnxruntime runs at the example, got {error}"
             ) from error
+
+    def least(self) -> dict[str, dict[int, int]]:
+        """Input -> axis over which a loop goes -> the least number of steps from which on the step does not fail."""
+        counted = {place: length.steps for length in self._made.traced.lengths for place in length.places}
+        found: dict[str, dict[int, int]] = {}
+        for symbol in self._sizes.example:
+            places = [(name, axis) for name, axes in self._sizes.axes({symbol: ""}).items() for axis in axes]
+            traced = min(counted.get(place, 0) for place in places)
+            failed = [size for size in range(1, traced) if self._fails({symbol: size})]
+            for name, axis in places if failed else ():
+                found.setdefault(name, {})[axis] = failed[-1] + 1
+        return found
+
+    def _fails(self, sizes: Sizes) -> bool:
+        fault = self._fault({**self._sizes.example, **sizes})
+        return fault is not None and fault.raised
 
     def differing_axes(self) -> Axes:
         """Input -> open axis -> how the step differs from the module where that axis has another size.
