@@ -177,13 +177,18 @@ def handlers(mode: TorchFunctionMode) -> dict[Any, Function]:
 
 
 class Plainly(TorchFunctionMode):
-    """Runs control flow as Python does: PyTorch refuses functions that read weights where it does not compile them."""
+    """Runs control flow as Python does: PyTorch refuses functions that read weights where it does not compile them.
+
+    What PyTorch would end the process for is an error.
+    """
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Calls ours where there is one, else PyTorch's."""
         del types
+        if func is torch._VF._pack_padded_sequence:
+            _check_packed(*args)
         plain = _PLAIN.get(func, func)
         if plain is func:
             return func(*args, **(kwargs or {}))
@@ -216,6 +221,12 @@ def _scan(combine_fn: Function, init: Sequence[Any], xs: Sequence[Any], addition
 def _map(f: Function, xs: Sequence[Tensor], args: Sequence[Any]) -> Any:
     made = [tree_flatten(f(*parts, *args)) for parts in zip(*xs, strict=True)]
     return tree_unflatten([*map(torch.stack, zip(*(leaves for leaves, _ in made), strict=True))], made[0][1])
+
+
+def _check_packed(x: Tensor, lengths: Tensor, batch_first: bool) -> None:
+    """PyTorch does not check that what it packs is as long as it is told, and ends the process."""
+    if int(lengths.max()) > x.shape[int(batch_first)]:
+        raise ValueError("pack_padded_sequence of sequences that are longer than what holds them")
 
 
 @contextlib.contextmanager

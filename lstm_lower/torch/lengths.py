@@ -99,9 +99,9 @@ class Lengths:
         self._trials = Trials(step, tensors)
         self._shapes = [list(x.shape) for x in tensors]
         self.found: list[Length] = []
+        self._most: int | None = None
         example = self._calls({}) if wanted else None
-        # Of packed sequences PyTorch checks no sizes, and ends the process.
-        if example is None or any(func is torch._VF._pack_padded_sequence for func, _ in example):
+        if example is None:
             return
         longer: dict[tuple[Place, ...], _Calls | None] = {}
         taken: set[Place] = {(name, axis) for name, axes in closed.items() for axis in axes}
@@ -118,13 +118,23 @@ class Lengths:
                 if line is not None and (wanted == "auto" or any(axis in wanted.get(name, ()) for name, axis in group)):
                     taken.update(group)
                     self.found.append(Length(group, traced, line))
-        if self.found and any(self._run(self.tensors(each)) is None for each in (None, *self.found)):
-            self.found = []
+        if not self._runs():
+            # Whole numbers may be lengths, which fit no fewer steps than the example's.
+            self._most = traced
+            self.found = self.found if self._runs() else []
 
     def tensors(self, longer: Length | None = None) -> list[Tensor]:
         """The example with few steps of each length, and one more of one of them."""
         sizes = {place: length.steps + (length == longer) for length in self.found for place in length.places}
-        return [self._resized(number, sizes) for number in range(len(self._tensors))]
+        resized = [self._resized(number, sizes) for number in range(len(self._tensors))]
+        if self._most is None:
+            return resized
+        whole = (torch.int32, torch.int64)
+        return [x.clamp(max=self._most) if x.dtype in whole else x for x in resized]
+
+    def _runs(self) -> bool:
+        """Whether the module takes few steps."""
+        return all(self._run(self.tensors(each)) is not None for each in ((None, *self.found) if self.found else ()))
 
     def _places(self) -> Iterator[Place]:
         return (

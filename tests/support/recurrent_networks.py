@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from tests.support.recurrent_modules import CASES, H, I, case, time_first, two_sequences, weight
 
@@ -754,3 +755,27 @@ class ForgetMult(nn.Module):
             h = new.view(new.size()[1:])
             out.append(h)
         return torch.stack(out)
+
+
+@case()
+class PackedEncoder(nn.Module):
+    """Packed sequences are read by a layer, and their results step by step by cells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.cell = nn.GRU(I, H, batch_first=True), nn.GRUCell(I + H, H)
+
+    def forward(self, x: Any, lengths: Any) -> Any:
+        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        memory, _ = pad_packed_sequence(self.encoder(packed)[0], batch_first=True, total_length=x.size(1))
+        h = x.new_zeros(x.size(0), H)
+        for t in range(x.size(1)):
+            h = self.cell(torch.cat([x[:, t], memory[:, t]], 1), h)
+        return h
+
+
+# More steps than are traced.
+CASES["PackedEncoder"] = (
+    PackedEncoder,
+    lambda batch, steps: (torch.randn(batch, steps + 4, I), torch.arange(batch) % steps + 5),
+)

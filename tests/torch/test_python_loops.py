@@ -13,6 +13,7 @@ import lstm_lower as ll
 
 torch = pytest.importorskip("torch")
 
+from lstm_lower.records import least_sizes  # noqa: E402
 from lstm_lower.torch.importer import FIXED_AXES, FixedStepsWarning  # noqa: E402
 from tests.support.examples import TIMES  # noqa: E402
 from tests.support.recurrent_networks import CASES  # noqa: E402
@@ -117,3 +118,16 @@ def test_of_two_lengths_one_is_fixed_alone() -> None:
 def test_most_are_open() -> None:
     assert len(CASES) >= 40
     assert len(FIXED) <= len(CASES) / 6
+
+
+@pytest.mark.slow
+def test_the_least_length_is_told_and_required() -> None:
+    torch.manual_seed(0)
+    make, inputs = CASES["BiLSTMCRF"]
+    step = ll.from_torch(make(), inputs(*EXAMPLE), loss_of, example_targets=(), what="gradients")
+    sizes = json.loads(next(entry.value for entry in step.metadata_props if entry.key == least_sizes.METADATA_KEY))
+    assert sizes == {"words": {"1": 2}, "tags": {"1": 2}, "mask": {"1": 2}}
+    session = ll.Session(step, providers=["CPUExecutionProvider"])
+    session.run(dict(zip(session.inputs, (x.numpy() for x in inputs(3, 2)), strict=True)))
+    with pytest.raises(ll.InvalidInputError, match=r"'words' requires a size of 2 or more along axis 1, got shape"):
+        session.run(dict(zip(session.inputs, (x.numpy() for x in inputs(3, 1)), strict=True)))
