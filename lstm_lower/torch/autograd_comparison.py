@@ -209,20 +209,26 @@ class _Beside:
             ) from error
 
     def least(self) -> dict[str, dict[int, int]]:
-        """Input -> axis over which a loop goes -> the least number of steps from which on the step does not fail."""
+        """Input -> axis over which a loop goes -> the least number of steps from which on the step does not fail.
+
+        Raises:
+            OtherSizesError: it computes something else for fewer steps than are traced.
+        """
         counted = {place: length.steps for length in self._made.traced.lengths for place in length.places}
         found: dict[str, dict[int, int]] = {}
         for symbol in self._sizes.example:
             places = [(name, axis) for name, axes in self._sizes.axes({symbol: ""}).items() for axis in axes]
             traced = min(counted.get(place, 0) for place in places)
-            failed = [size for size in range(1, traced) if self._fails({symbol: size})]
+            failed = [size for size in range(1, traced) if self._fails(symbol, size)]
             for name, axis in places if failed else ():
                 found.setdefault(name, {})[axis] = failed[-1] + 1
         return found
 
-    def _fails(self, sizes: Sizes) -> bool:
-        fault = self._fault({**self._sizes.example, **sizes})
-        return fault is not None and fault.raised
+    def _fails(self, symbol: Any, size: int) -> bool:
+        fault = self._fault({**self._sizes.example, symbol: size})
+        if fault and not fault.raised:
+            raise OtherSizesError(self._sizes.axes({symbol: fault.said}))
+        return fault is not None
 
     def differing_axes(self) -> Axes:
         """Input -> open axis -> how the step differs from the module where that axis has another size.
