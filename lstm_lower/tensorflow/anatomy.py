@@ -177,7 +177,7 @@ def _targets(view: View, source: GraphSource) -> tuple[list[str], list[str]]:
     """Training steps and losses: those on record, else likely ones; of functions, whose results are known, neither."""
     if source.outputs is not None:
         return [], []
-    train_ops = [name for name in source.train_ops if name.partition(":")[0] in view.nodes]
+    train_ops = steps.recorded_train_ops(view, source.train_ops)
     losses = [name for name in source.losses if name.partition(":")[0] in view.nodes]
     return train_ops or steps.find_train_ops(view), losses or steps.find_losses(view)
 

@@ -189,7 +189,7 @@ class Resolver:
     def _ends(self) -> tuple[dict[str, str], list[str]]:
         """What a training graph is for: the losses and steps on record, likely ones, or else what nothing reads."""
         source, view = self.source, self._view()
-        train_ops = [name for name in (split_name(x)[0] for x in source.train_ops) if name in self.nodes]
+        train_ops = steps.recorded_train_ops(view, source.train_ops)
         train_ops = train_ops or (steps.find_train_ops(view) if steps.has_updates(view) else [])
         if train_ops:
             losses = [name for name in source.losses if split_name(name)[0] in self.nodes] or steps.find_losses(view)

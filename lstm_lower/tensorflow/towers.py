@@ -73,8 +73,7 @@ def cut_of(source: GraphSource) -> CutGraph | None:
         return None
     table = OpTable(source.graph_def.library.function, source.op_defs)
     view = View(source.graph_def, table, source.variables)
-    recorded = [name.partition(":")[0] for name in source.train_ops]
-    train_ops = [name for name in recorded if name in view.nodes] or steps.find_train_ops(view)
+    train_ops = steps.recorded_train_ops(view, source.train_ops) or steps.find_train_ops(view)
     if not train_ops or not steps.has_updates(view):
         return None
     twins, needed = Twins(view, table), steps.needed(view, train_ops[:1])[0]

@@ -261,3 +261,22 @@ def test_loops_are_not_called_nothing(tmp_path: Path) -> None:
     said = run("lower", tmp_path / "saved", "-o", tmp_path / "out.onnx").output
     assert "in standard operators already, 1 loop among them" in said
     assert "nothing to lower" not in said
+
+
+@pytest.mark.parametrize("kind", ["averages", "counter", "two", "nothing"])
+def test_the_step_is_what_waits_for_the_optimizer_and_writes_more(tmp_path: Path, kind: str) -> None:
+    """An optimizer of TensorFlow records itself, whatever the program runs behind it."""
+    v1 = pytest.importorskip("tensorflow").compat.v1
+    with v1.Graph().as_default():
+        x = v1.placeholder("float32", [None, 2], "x")
+        weight = v1.get_variable("weight", [2, 1], use_resource=True)
+        step = v1.train.AdamOptimizer().minimize(v1.reduce_mean(x @ weight, name="loss"))
+        counts = [v1.get_variable(name, initializer=0, trainable=False, use_resource=False) for name in ("a", "b")]
+        with v1.control_dependencies([step]):
+            if kind == "averages":
+                v1.group(v1.train.ExponentialMovingAverage(0.9).apply([weight]), name="train")
+            for count in counts[: {"counter": 1, "two": 2}.get(kind, 0)]:
+                v1.assign_add(count, 1, name=f"{count.op.name}/train")
+        v1.train.export_meta_graph(str(tmp_path / "graph.meta"))
+    wanted = {"averages": "train", "counter": "a/train"}.get(kind, "Adam")
+    assert row(told(tmp_path / "graph.meta"), "training step") == wanted

@@ -8,7 +8,7 @@ from __future__ import annotations
 import collections
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lstm_lower.checkpoints import values
@@ -61,6 +61,47 @@ def find_train_ops(view: View) -> list[str]:
     inner = {other for name in groups for other in waiting[name]}
     last = [name for name in view.nodes if name in groups - inner]
     return last or [name for name in view.nodes if name in writes]
+
+
+def recorded_train_ops(view: View, recorded: Iterable[str]) -> list[str]:
+    """Training steps that a file records, as an optimizer does by itself.
+
+    Programs often run one op that waits for such a step and writes more, such as moving averages or a target network:
+    where it is the only one, it is the step.
+    """
+    steps = [name for name in (spelled.partition(":")[0] for spelled in recorded) if name in view.nodes]
+    if not steps:
+        return []
+    readers: dict[str, list[str]] = collections.defaultdict(list)
+    for node in view.nodes.values():
+        for spelled in node.input:
+            readers[spelled.removeprefix("^").partition(":")[0]].append(node.name)
+    return list(dict.fromkeys(_behind_step(view, readers, name) for name in steps))
+
+
+def _behind_step(view: View, readers: Mapping[str, Sequence[str]], step: str) -> str:
+    """The only op that is run last behind a step and writes more; else the step itself."""
+    ends = {name for name in _behind(readers, step) if view.nodes[name].op == "NoOp" or _writes(view, name)}
+    last = [name for name in view.nodes if name in ends and ends.isdisjoint(_behind(readers, name))]
+    written = {name for name in needed(view, [step])[0] if _writes(view, name)}
+    more = [name for name in last if any(_writes(view, x) and x not in written for x in needed(view, [name])[0])]
+    return more[0] if len(more) == 1 else step
+
+
+def _behind(readers: Mapping[str, Sequence[str]], name: str) -> set[str]:
+    """The nodes that read a node, or wait for it, and those that these do so for."""
+    found: set[str] = set()
+    pending = list(readers.get(name, ()))
+    while pending:
+        reader = pending.pop()
+        if reader not in found:
+            found.add(reader)
+            pending += readers.get(reader, ())
+    return found
+
+
+def _writes(view: View, name: str) -> bool:
+    return _WRITES.match(view.nodes[name].op) is not None
 
 
 def find_losses(view: View) -> list[str]:
