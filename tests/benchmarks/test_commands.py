@@ -74,7 +74,8 @@ def test_import_torch_says_what_from_torch_took() -> None:
     (figures,) = json.loads(result.stdout)
     assert figures["weights"] * 4 == pytest.approx(figures["state_mb"] * 2**20)
     assert figures["ratio"] == pytest.approx(figures["import_s"] / figures["export_s"])
-    assert all(figures[name] > 0 for name in ("export_s", "import_s", "bundle_s", "import_mb", "bundle_mb"))
+    assert all(figures[name] > 0 for name in ("export_s", "import_s", "bundle_s", "import_mb"))
+    assert figures["bundle_mb"] >= 0
 
 
 def test_import_torch_refuses_what_it_does_not_know() -> None:
