@@ -172,6 +172,8 @@ class _Beside:
         self._state = training_state.read(made.step)
         self._inputs = [_varied(x) for x in made.operands.tensors]
         self._variation = Variation(made.module, made.step)
+        # What the step's state is fed with.
+        self._first: dict[str, Array] = {}
         self._draws: GivenDraws | None = None
         # Whether the step has drawn as often as the module.
         self._matched = False
@@ -420,17 +422,18 @@ class _Beside:
 
     def _opened(self, model: ir.Model) -> Any:
         copy = copy_model(model)
-        with self._variation.of_model(copy):
-            try:
-                options = default_options()
-                # A run that fails is a result like others.
-                options.log_severity_level = 4
-                # Threads that wait for so few runs would take a processor.
-                options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-                # It is legalized already, all that a Session does beside this.
-                session = open_session(copy, options, [("CPUExecutionProvider", {})])
-            except Exception as error:
-                raise self._refused(error, model) from error
+        self._variation.put_into(copy)
+        self._first = _taken_out(copy)
+        options = default_options()
+        # A run that fails is a result like others.
+        options.log_severity_level = 4
+        # Threads that wait for so few runs would take a processor.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        try:
+            # It is legalized already, all that a Session does beside this.
+            session = open_session(copy, options, [("CPUExecutionProvider", {})])
+        except Exception as error:
+            raise self._refused(error, model) from error
         if any(dtype_of(declared) is None for declared in (*session.get_inputs(), *session.get_outputs())):
             raise NotComparedError("it takes or returns numbers of a dtype that numpy has not")
         return session
@@ -454,7 +457,7 @@ class _Beside:
     def _of_step(self) -> Results:
         session = self._session
         known = {value.name for value in session.get_inputs()}
-        feeds = {name: numbers(x) for name, x in self._examples() if name in known}
+        feeds = self._first | {name: numbers(x) for name, x in self._examples() if name in known}
         if self._draws is not None:
             feeds[PLAN] = np.asarray(self._draws.plan)
         pairs = self._state.pairs
@@ -570,6 +573,18 @@ class _Beside:
 
 def _of_first(loss: Callable[..., Any], result: Any, *targets: Tensor) -> Any:
     return loss(named_tensors("", result)[0][1], *targets)
+
+
+def _taken_out(model: ir.Model) -> dict[str, Array]:
+    """First values of inputs, which become required: onnxruntime would hold copies of initializers."""
+    first = {
+        str(value.name): value.const_value.numpy()
+        for value in model.graph.inputs
+        if value.const_value is not None and value.const_value.dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE)
+    }
+    for name in first:
+        model.graph.initializers.pop(name).const_value = None
+    return first
 
 
 def _varied(x: Tensor) -> Tensor:

@@ -16,10 +16,10 @@ _RANGE = 0.2
 
 
 class Variation:
-    """Of a module and its model, both for a while."""
+    """Of a module, for a while, and of copies of its model."""
 
     def __init__(self, module: nn.Module, model: ir.Model) -> None:
-        """Chooses values; both are as they were afterwards."""
+        """Chooses values."""
         generator = torch.Generator().manual_seed(0)
         # Parameter, its values, others.
         self._values: dict[str, tuple[Tensor, Tensor, Tensor]] = {}
@@ -43,14 +43,7 @@ class Variation:
             for x, kept, _ in self._values.values():
                 x.data.copy_(kept)
 
-    @contextlib.contextmanager
-    def of_model(self, model: ir.Model) -> Iterator[None]:
+    def put_into(self, model: ir.Model) -> None:
         """The same values as initializers."""
-        before = {name: model.graph.initializers[name].const_value for name in self._values}
-        try:
-            for name, (_, _, other) in self._values.items():
-                model.graph.initializers[name].const_value = ir.tensor(numbers(other), name=name)
-            yield
-        finally:
-            for name, tensor in before.items():
-                model.graph.initializers[name].const_value = tensor
+        for name, (_, _, other) in self._values.items():
+            model.graph.initializers[name].const_value = ir.tensor(numbers(other), name=name)
