@@ -684,23 +684,23 @@ struct Step {
 
 // How `evaluate` and `predict` read data.
 struct BatchOptions {
-  std::optional<size_t> batch_size;  // 32, or what the model fixes
-  std::map<string, double> pad;      // as of `FitOptions`
-  std::map<string, string> lengths;
+  std::optional<size_t> batch_size{};  // 32, or what the model fixes
+  std::map<string, double> pad{};      // as of `FitOptions`
+  std::map<string, string> lengths{};
 };
 
 // How `fit` goes on.
 struct FitOptions {
   size_t epochs = 1;
-  std::optional<size_t> batch_size;   // 32, or what the model fixes
-  bool shuffle = true;                // the order is that of Python and JavaScript with the same seed
+  std::optional<size_t> batch_size{};     // 32, or what the model fixes
+  bool shuffle = true;                    // the order is that of Python and JavaScript with the same seed
   uint64_t seed = 0;
-  std::map<string, double> pad;       // input -> what is put behind its shorter sequences; the input takes a list of them then
-  std::map<string, string> lengths;   // input that takes lengths -> the input whose lengths they are
-  vector<size_t> buckets;             // lengths to which sequences are padded, ascending; a batch's samples come from one of them
-  const Data* validation = nullptr;   // to evaluate on after each epoch
-  std::function<bool(float loss, size_t epoch)> after_step;  // false ends the run
-  std::function<bool(const Logs&)> after_epoch;              // with the values of the epoch; false ends the run
+  std::map<string, double> pad{};         // input -> what is put behind its shorter sequences; the input takes a list of them then
+  std::map<string, string> lengths{};     // input that takes lengths -> the input whose lengths they are
+  vector<size_t> buckets{};               // lengths to which sequences are padded, ascending; a batch's samples come from one of them
+  const Data* validation = nullptr;       // to evaluate on after each epoch
+  std::function<bool(float loss, size_t epoch)> after_step{};  // false ends the run
+  std::function<bool(const Logs&)> after_epoch{};  // with the values of the epoch; false ends the run
 };
 
 // A bundle in onnxruntime, with its state.
