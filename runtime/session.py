@@ -142,6 +142,7 @@ class Session:
         inputs: names of the inputs that must be fed.
         outputs: names of the outputs, in order.
         ort: the onnxruntime session itself.
+        casts: names of the inputs whose feeds are cast, as the framework that the model came from casts them.
         choice: which provider was chosen as the fastest, and why, where that was asked for.
     """
 
@@ -199,7 +200,7 @@ class Session:
         self.outputs = [value.name for value in self.ort.get_outputs()]
         self._contracts = contracts.read(self.ort.get_modelmeta().custom_metadata_map)
         self._least_sizes = least_sizes.parse(self.ort.get_modelmeta().custom_metadata_map)
-        self._casts = names.parse(self.ort.get_modelmeta().custom_metadata_map, names.CASTS)
+        self.casts = names.parse(self.ort.get_modelmeta().custom_metadata_map, names.CASTS)
         self._checked: set[tuple[Any, ...]] = set()
 
     def run(
@@ -254,11 +255,11 @@ class Session:
         return (
             {
                 name: names.fitted(np.asarray(value), dtype_of(self._inputs[name]), self._inputs[name].shape)
-                if name in self._casts and name in self._inputs
+                if name in self.casts and name in self._inputs
                 else value
                 for name, value in feeds.items()
             }
-            if self._casts
+            if self.casts
             else feeds
         )
 

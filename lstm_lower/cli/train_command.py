@@ -199,7 +199,9 @@ def train(
             raise InvalidInputError(_no_loss(trainer))
         order = Order(batch_size, shuffle, seed)
         unread: list[str] = []
-        source = open_data(data, Layout(trainer.data_inputs, axes), padding, window=window, unread=unread.append)
+        source = open_data(
+            data, Layout(trainer.data_inputs, axes, trainer.casts), padding, window=window, unread=unread.append
+        )
         held_out = (
             None if validation is None else trainer.evaluator.scoring_source(validation, padding, sample_axis=axes)
         )

@@ -196,7 +196,7 @@ class _Part:
 
     def source(self, data: Data, padding: Padding | None, options: Mapping[str, Any]) -> Source:
         axes = {name: axis for name, axis in (options.get("sample_axis") or {}).items() if name in self._declared}
-        layout = Layout(self._declared.values(), axes)
+        layout = Layout(self._declared.values(), axes, self._session.casts)
         rest = {name: value for name, value in options.items() if name != "sample_axis"}
         return open_data(data, layout, _used(padding, layout), **rest)
 

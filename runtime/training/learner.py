@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -53,6 +53,11 @@ class Learner(Protocol):
     @property
     def data_inputs(self) -> Sequence[Any]:
         """The data inputs as an onnxruntime session declares them: with `name`, `type` and `shape`."""
+        ...
+
+    @property
+    def casts(self) -> Collection[str]:
+        """The data inputs whose values are cast, as the framework that the model came from casts them."""
         ...
 
     @property

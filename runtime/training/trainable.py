@@ -102,7 +102,7 @@ class Trainable(Learner):
             arguments.whole(what, count)
         arguments.whole("seed", seed, 0)
         padding = Padding(dict(pad or {}), dict(lengths or {}), tuple(buckets))
-        source = open_data(data, Layout(self.data_inputs, sample_axis), padding, window=window)
+        source = open_data(data, Layout(self.data_inputs, sample_axis, self.casts), padding, window=window)
         held_out = None if validation is None else self._held_out(validation, padding, sample_axis)
         console = Console(file=sys.stderr, highlight=False)
         shown = [progress_on(console)] if progress or (progress is None and console.is_terminal) else []

@@ -15,7 +15,7 @@ import functools
 import math
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -237,6 +237,11 @@ class Trainer(Trainable):
     def data_inputs(self) -> list[Any]:
         """The data inputs as the session declares them."""
         return [self._inputs[name] for name in self.inputs]
+
+    @property
+    def casts(self) -> Collection[str]:
+        """The data inputs whose values are cast, as the framework that the model came from casts them."""
+        return self.session.casts
 
     @property
     def metrics(self) -> list[str]:

@@ -66,3 +66,20 @@ def test_dropout_is_off_and_nothing_changes() -> None:
     np.testing.assert_allclose(predicted, theirs.predict(test[0], verbose=0), rtol=1e-5, atol=1e-6)
     for name, array in mine.state_dict().items():
         np.testing.assert_array_equal(array, before[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("as_dataset", [False, True])
+def test_labels_of_any_dtype_and_with_a_last_axis_or_without(as_dataset: bool) -> None:
+    x, labels = np.random.default_rng(0).standard_normal((8, 3)).astype(np.float32), np.array([0, 1] * 4)
+    keras.utils.set_random_seed(3)
+    theirs = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1, activation="sigmoid")])
+    theirs.compile("adam", "binary_crossentropy")
+    mine = ll.Trainer(ll.from_keras(theirs))
+    for y in (labels, labels[:, None], labels.astype(bool), labels.astype(np.float64)):
+        batches = pytest.importorskip("tensorflow").data.Dataset.from_tensors((x, y))
+        history = mine.fit(batches if as_dataset else (x, y), epochs=1, batch_size=8)
+        plain = labels[:, None].astype(np.float32)
+        wanted = theirs.fit(x, plain, batch_size=8, epochs=1, verbose=0).history
+        np.testing.assert_allclose(history["loss"], wanted["loss"], rtol=1e-5)
+        assert mine.evaluate((x, y))["loss"] == pytest.approx(theirs.evaluate(x, plain, verbose=0), rel=1e-5)

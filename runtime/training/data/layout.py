@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from lstm_lower.dtypes import native
 from lstm_lower.errors import InvalidInputError, LstmLowerWarning
+from lstm_lower.records import names
 from lstm_lower.runtime.values import number_dtype, signature
 
 Array = np.ndarray[Any, Any]
@@ -29,6 +30,7 @@ class Field:
         shape: its axes; a name or `None` where the model leaves the size open.
         axis: the one along which samples lie.
         signature: dtype and shape for messages, such as `float32[batch, 8, 8]`.
+        is_cast: whether values of any numeric dtype are cast, and a last axis of size 1 may be missing or too many.
         told: dtypes of values that were converted with a warning.
     """
 
@@ -37,6 +39,7 @@ class Field:
     shape: tuple[int | str | None, ...]
     axis: int
     signature: str
+    is_cast: bool = False
     told: set[str] = dataclasses.field(default_factory=set, compare=False)
 
     @property
@@ -59,6 +62,8 @@ class Field:
         # What numpy makes of others' tensors it makes of PyTorch's on the host and without gradients only.
         plain = value.detach().cpu() if hasattr(value, "detach") else value
         array = native(plain, f"{where} '{self.name}'")
+        if self.is_cast:
+            array = names.fitted(array, self.dtype, self.shape)
         if array.ndim != len(self.shape):
             means = "" if self.shape else ", one number for all samples (batches of your own may have one each)"
             raise InvalidInputError(
@@ -125,7 +130,9 @@ class Layout:
         batch_size: samples per batch where the model fixes them, else `None`.
     """
 
-    def __init__(self, declared: Iterable[Any], sample_axis: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self, declared: Iterable[Any], sample_axis: Mapping[str, int] | None = None, casts: Collection[str] = ()
+    ) -> None:
         """Finds the samples' axis of each input.
 
         It is the one of the dimension that all inputs have by name (`batch` in `x[time, batch, 8]` and `y[batch]`);
@@ -134,6 +141,7 @@ class Layout:
         Args:
             declared: inputs as an onnxruntime session declares them.
             sample_axis: input name -> axis, where it is another one.
+            casts: inputs whose values are cast, see `Session.casts`.
 
         Raises:
             InvalidInputError: `sample_axis` names no input or no axis, or batch sizes contradict each other.
@@ -150,7 +158,8 @@ class Layout:
             axis = axes[name]
             if not -len(shape) <= axis < max(1, len(shape)):
                 raise InvalidInputError(f"sample_axis of '{name}' requires an axis of {signature(value)}, got {axis}")
-            self.fields[name] = Field(name, number_dtype(value), shape, axis % max(1, len(shape)), signature(value))
+            place = axis % max(1, len(shape))
+            self.fields[name] = Field(name, number_dtype(value), shape, place, signature(value), name in casts)
         sizes = {field.batch_size for field in self.fields.values() if field.shape and field.batch_size is not None}
         if len(sizes) > 1:
             raise InvalidInputError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Self, get_args
 
 import numpy as np
@@ -151,6 +151,11 @@ class DistributedTrainer(Trainable):
     def data_inputs(self) -> list[Any]:
         """The data inputs, as those of the trainer."""
         return self._trainer.data_inputs
+
+    @property
+    def casts(self) -> Collection[str]:
+        """The data inputs whose values are cast, as those of the trainer."""
+        return self._trainer.casts
 
     @property
     def metrics(self) -> list[str]:
