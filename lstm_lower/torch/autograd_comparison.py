@@ -146,15 +146,20 @@ def _way(made: TorchStep) -> dict[str, str]:
     traced = made.traced
     if traced.step.moved_weights:
         return {"way": f"forward changes {some(traced.step.moved_weights)} in place: make a new tensor of it instead"}
+    return {"way": way} if (way := gradients_unseen(traced)) else {}
+
+
+def gradients_unseen(traced: Traced) -> str:
+    """What to do about operators that others have registered, whose gradients a trace lacks; `""` without any."""
     graphs = [part.graph for part in traced.program.graph_module.modules() if isinstance(part, torch.fx.GraphModule)]
     called = {node.target for graph in graphs for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)}
     foreign = sorted({op._schema.name for op in called if op.namespace not in _OF_PYTORCH})
     if not foreign:
-        return {}
-    return {
-        "way": f"a trace does not see the gradients of operators that torch.library registers ({some(foreign)}): call "
-        "their torch.autograd.Function in forward instead"
-    }
+        return ""
+    return (
+        f"a trace does not see the gradients of operators that torch.library registers ({some(foreign)}): call "
+        "their torch.autograd.Function, or the formulas in PyTorch, in forward instead"
+    )
 
 
 class _Beside:

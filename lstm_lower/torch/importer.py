@@ -27,14 +27,14 @@ from lstm_lower.passes.training import evaluation
 from lstm_lower.passes.training.evaluation import EvaluationPass
 from lstm_lower.passes.training.layers import LayerStatePass
 from lstm_lower.passes.training.losses import BY_NAME, Loss, resolve
-from lstm_lower.passes.training.objective import ObjectivePass
+from lstm_lower.passes.training.objective import ObjectivePass, UnvaryingLossError
 from lstm_lower.passes.training.options import TrainingOptionsPass
 from lstm_lower.records import certificate, holdings
 from lstm_lower.records import state as training_state
 from lstm_lower.records.origin import Origin
 from lstm_lower.records.state import Role, StatePair
 from lstm_lower.torch import examples, losses, optimizers, pytorch_errors, states
-from lstm_lower.torch.autograd_comparison import OtherSizesError, TorchStep, certified
+from lstm_lower.torch.autograd_comparison import OtherSizesError, TorchStep, certified, gradients_unseen
 from lstm_lower.torch.axes import DynamicShapes
 from lstm_lower.torch.export import Exported, Traced, closed_further, settled, steps_closed, trace
 from lstm_lower.torch.interface import ModuleOperands, brief, named_tensors, numbers
@@ -225,7 +225,12 @@ class _Making:
             *legalizing_passes(),
         ]
         parameters = parameter_names(module, exported.model)
-        step = run_passes(_with_states(exported, keep=what == "train"), passes)
+        try:
+            step = run_passes(_with_states(exported, keep=what == "train"), passes)
+        except UnvaryingLossError as error:
+            if way := gradients_unseen(exported.traced):
+                raise UnsupportedOpError(f"{error}; {way}") from error
+            raise
         self._certify(self._made(step, exported.traced, trained, parameters, what))
         if evaluated is not None and evaluated is not exported:
             self._record_evaluation(step, evaluated, changing)

@@ -32,6 +32,10 @@ LossFunction = Callable[..., Expr]
 Trainable = str | Sequence[str] | Callable[[str], bool]
 
 
+class UnvaryingLossError(InvalidInputError):
+    """A loss through which no gradient reaches a weight that is to be trained."""
+
+
 @dataclasses.dataclass
 class ObjectivePass(Pass):
     """Adds a loss, and the gradients of weights or inputs; records the weights as state.
@@ -221,7 +225,7 @@ class ObjectivePass(Pass):
             chosen = _chosen(floating, self.trainable, fixed)
             found = [value for value in chosen if value in reached]
             if not found:
-                raise InvalidInputError(
+                raise UnvaryingLossError(
                     f"training requires a loss that varies with weights, got '{loss.name}', which varies with none of "
                     f"{some([str(value.name) for value in chosen])}: no gradient goes through rounding, comparisons, "
                     "indices and what is detached"

@@ -105,7 +105,7 @@ def registered(kind: str) -> Callable[[Any], Any]:
     _LIBRARIES.append(library)
     library.define("spike(Tensor x) -> Tensor")
     library.impl("spike", Spike.apply, kind)
-    if kind == "AutogradCPU":
+    if kind in ("Autograd", "AutogradCPU"):
         library.impl("spike", lambda x: (x > 0).to(x.dtype), "CompositeExplicitAutograd")
     operator: Callable[[Any], Any] = getattr(torch.ops, f"certificate_{kind}").spike
     return operator
@@ -116,6 +116,24 @@ def test_gradients_that_a_trace_does_not_see_are_refused(kind: str) -> None:
     net = Net(registered(kind))
     with pytest.raises(UnsupportedOpError, match=r"'a\.weight' \(no gradient in the step\), 'a\.bias'.*::spike\)"):
         ll.from_torch(net, torch.randn(5, 4), "mse", what="gradients")
+
+
+class Spiking(torch.nn.Module):
+    """A layer behind whose results is nothing but spikes."""
+
+    def __init__(self, spike: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.layer, self.spike = torch.nn.Linear(4, 3), spike
+
+    def forward(self, x: Any) -> Any:
+        return self.spike(self.layer(x))
+
+
+def test_weights_whose_gradients_no_trace_sees_are_refused_with_the_operator() -> None:
+    x = torch.randn(5, 4)
+    with pytest.raises(UnsupportedOpError, match=r"varies with none of .*torch.library registers .*::spike\): call"):
+        ll.from_torch(Spiking(registered("Autograd")), x, "mse", what="gradients")
+    assert ll.from_torch(Spiking(Spike.apply), x, "mse", what="gradients")
 
 
 def test_a_wrong_gradient_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
