@@ -165,3 +165,27 @@ def test_a_layer_behind_the_steps_is_none_of_them() -> None:
     model = export(Layer(), torch.randn(2, 8, 4)).model
     kinds = [node.op_type for node in run_passes(model, [*preparing_passes(), LoopRerolling()]).graph]
     assert (kinds.count("Scan"), kinds.count("MatMul")) == (1, 1)
+
+
+class OneStep(nn.Module):
+    def __init__(self, cell: nn.Module) -> None:
+        super().__init__()
+        self.cell = cell
+
+    def forward(self, x: Any) -> Any:
+        states = self.cell(x)
+        return torch.cat(states, 1) if isinstance(states, tuple) else states
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(
+    "make",
+    [nn.LSTMCell, nn.GRUCell, nn.RNNCell, lambda *sizes, bias: nn.RNNCell(*sizes, bias=bias, nonlinearity="relu")],
+    ids=["lstm", "gru", "tanh", "relu"],
+)
+def test_cells_compute_what_autograd_does(make: Any, bias: bool) -> None:
+    module = OneStep(make(3, 4, bias=bias))
+    options: dict[str, Any] = {"example_targets": (), "what": "gradients"}
+    step = ll.from_torch(module, torch.randn(2, 3), lambda y: y.square().sum(), **options)
+    metadata = {entry.key: entry.value for entry in step.metadata_props}
+    assert "PyTorch" in metadata["lstm_lower.certificate"]
