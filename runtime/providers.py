@@ -304,9 +304,9 @@ def fastest_sizes(providers: Sequence[Provider] | Provider | None) -> dict[str, 
     Raises:
         InvalidInputError: further ones are named beside it.
     """
-    listed = [providers] if isinstance(providers, (str, tuple)) else list(providers or ())
+    listed = providers if isinstance(providers, list) else [providers]
     names = [provider[0] if isinstance(provider, tuple) and provider else provider for provider in listed]
-    if FASTEST not in names:
+    if not any(isinstance(name, str) and name == FASTEST for name in names):
         return None
     match listed:
         case ["fastest"]:
