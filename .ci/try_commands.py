@@ -118,7 +118,7 @@ WITHOUT_EXTRAS = [
     failing("lower model.onnx -o x.onnx --target abacus", "target requires one of"),
     failing("run model.onnx --dim batch", "--dim requires NAME=SIZE"),
     failing("run model.onnx -p ggml -o x.npz", "requires onnxruntime_ggml, got an installation without"),
-    failing("check model.onnx --precision bfloat16", "precision requires one of ['float32']"),
+    failing("check model.onnx --precision bfloat16", "precision 'bfloat16' requires a provider that computes in it"),
     failing("lower graph.pb -o x.onnx", "requires tensorboard, got an installation without it: pip install"),
     failing("inspect graph.pb", "requires tensorboard, got an installation without it: pip install"),
     failing(TRAIN, "train requires safetensors, got an installation without it: pip install"),
