@@ -187,8 +187,8 @@ class Plainly(TorchFunctionMode):
     ) -> Any:
         """Calls ours where there is one, else PyTorch's."""
         del types
-        if func is torch._VF._pack_padded_sequence:
-            _check_packed(*args)
+        if func in _UNCHECKED:
+            _UNCHECKED[func](*args)
         plain = _PLAIN.get(func, func)
         if plain is func:
             return func(*args, **(kwargs or {}))
@@ -227,6 +227,25 @@ def _check_packed(x: Tensor, lengths: Tensor, batch_first: bool) -> None:
     """PyTorch does not check that what it packs is as long as it is told, and ends the process."""
     if int(lengths.max()) > x.shape[int(batch_first)]:
         raise ValueError("pack_padded_sequence of sequences that are longer than what holds them")
+
+
+def _check_states(data: Tensor, sizes: Any, states: Any, *rest: Any) -> None:
+    """PyTorch does not check that there are as many states as packed sequences and layers, and ends the process."""
+    del data
+    if not isinstance(sizes, Tensor):
+        return
+    _, _, layers, _, _, both_ways = rest
+    wanted = (layers * (1 + both_ways), int(sizes[0]))
+    for state in (states,) if isinstance(states, Tensor) else states:
+        if state.shape[:2] != wanted:
+            raise ValueError(f"packed sequences require states of shape {wanted}, got {tuple(state.shape[:2])}")
+
+
+# What PyTorch ends the process for -> what finds it first.
+_UNCHECKED: dict[Any, Callable[..., None]] = {
+    torch._VF._pack_padded_sequence: _check_packed,
+    **dict.fromkeys((torch._VF.lstm, torch._VF.gru, torch._VF.rnn_tanh, torch._VF.rnn_relu), _check_states),
+}
 
 
 @contextlib.contextmanager

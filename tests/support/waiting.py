@@ -36,6 +36,9 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
+_SPINNING = "session.intra_op.allow_spinning"
+
+
 def without_spinning() -> None:
     """Lets no session of this process spin. onnxruntime is not imported for it: not all that runs needs it."""
     if NAME in sys.modules:
@@ -50,7 +53,12 @@ def _change(ort: Any) -> None:
 
         def __init__(self) -> None:
             super().__init__()
-            self.add_session_config_entry("session.intra_op.allow_spinning", "0")
+            super().add_session_config_entry(_SPINNING, "0")
+
+        def add_session_config_entry(self, key: str, value: str) -> None:
+            # onnxruntime warns of what is set twice.
+            if key != _SPINNING:
+                super().add_session_config_entry(key, value)
 
     plain = ort.InferenceSession.__init__
 
