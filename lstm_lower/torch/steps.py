@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,19 +61,12 @@ class TracedSteps:
         said = self._said() if any(why == BY_ITSELF for _, _, why in told) else {}
         found: Axes = {}
         for name, axis, why in told:
-            place = name, axis
-            if why == BY_ITSELF and place not in said:
+            larger = self._larger(name, axis)
+            if larger is None:
                 continue
-            shapes = zip(self.names, self.tensors, strict=True)
-            equal = [
-                (other, number)
-                for other, x in shapes
-                for number, size in enumerate(x.shape)
-                if size == self._size(*place)
-            ]
-            groups = ([place], [other for other in equal if other[1] == axis], equal)
-            if any(map(self._runs_with_more, groups)):
-                found.setdefault(name, {})[axis] = said[place] if why == BY_ITSELF else why
+            if why == BY_ITSELF:
+                why = said.get((name, axis), f"forward takes {larger}, too, and its trace this size alone")
+            found.setdefault(name, {})[axis] = why
         return found
 
     def _said(self) -> dict[Place, str]:
@@ -123,14 +116,30 @@ class TracedSteps:
     def _size(self, name: str, axis: int) -> int:
         return self.tensors[list(self.names).index(name)].shape[axis]
 
-    def _runs_with_more(self, places: Collection[Place]) -> bool:
-        trials = Trials(self.step, self.tensors)
-        inputs = [
-            trials.resized(number, [size + ((name, axis) in places) for axis, size in enumerate(x.shape)])
-            for number, (name, x) in enumerate(zip(self.names, self.tensors, strict=True))
+    def _larger(self, name: str, axis: int) -> int | None:
+        """A larger size with which the module runs, perhaps one of several axes of this size; some take multiples."""
+        size = self._size(name, axis)
+        equal = [
+            (other, number)
+            for other, x in zip(self.names, self.tensors, strict=True)
+            for number, count in enumerate(x.shape)
+            if count == size
         ]
+        groups = ([(name, axis)], [place for place in equal if place[1] == axis], equal)
+        # One of size 1 may be repeated, and of size 3 by accident, too.
+        sizes = (size + 1, size + 2, 2 * size) if size > 1 else (2,)
+        tried = ((larger, group) for larger in sizes for group in groups)
+        return next((larger for larger, group in tried if self._runs(dict.fromkeys(group, larger))), None)
+
+    def _runs(self, sizes: Mapping[Place, int]) -> bool:
+        """Whether the module runs where some axes have other sizes."""
+        trials = Trials(self.step, self.tensors)
+        shapes = (
+            [sizes.get((name, axis), size) for axis, size in enumerate(x.shape)]
+            for name, x in zip(self.names, self.tensors, strict=True)
+        )
         try:
-            trials.results(inputs)
+            trials.results([trials.resized(number, shape) for number, shape in enumerate(shapes)])
         except RefusedError:
             return False
         return True

@@ -196,6 +196,28 @@ def test_sizes_by_which_pytorchs_formulas_decide_are_fixed(monkeypatch: pytest.M
     assert exported.left_open == exported.fixed
 
 
+class Paired(torch.nn.Module):
+    """Each step reads two numbers of a sequence, so that it has an even number of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = torch.nn.GRUCell(2, 3)
+
+    def forward(self, x: Any) -> Any:
+        steps = x.reshape(x.size(0), x.size(1) // 2, 2)
+        h = x.new_zeros(x.size(0), 3)
+        for t in range(x.size(1) // 2):
+            h = self.cell(steps[:, t], h)
+        return h
+
+
+@pytest.mark.slow
+def test_an_axis_of_which_forward_takes_multiples_is_told() -> None:
+    with pytest.warns(FixedStepsWarning, match=r"axis 1 of 'x' \(test_export.py:\d+ decides by it: for t"):
+        step = ll.from_torch(Paired(), torch.randn(2, 10), torch.mean, example_targets=(), what="gradients")
+    assert list(fixed_axes(step)["x"]) == ["1"]
+
+
 class Reader(torch.nn.Module):
     """A picture as a sequence of its columns."""
 

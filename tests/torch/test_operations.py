@@ -185,6 +185,7 @@ def test_an_adaptive_softmax() -> None:
         {"scale_grad_by_freq": True},
     ],
 )
+@pytest.mark.filterwarnings("ignore::lstm_lower.torch.importer.FixedStepsWarning")
 def test_bags_of_rows(options: dict[str, Any]) -> None:
     table = nn.Parameter(normal(6, 4))
     scaled, ends = options.get("scale_grad_by_freq"), int("include_last_offset" in options)
@@ -394,5 +395,6 @@ def _mapped(x: Any) -> Any:
         lambda x: (torch.select_copy(x, 1, -2), torch.slice_copy(x, 1, 1, -1, 2), *torch.split_copy(x, 2, 1)),
     ],
 )
+@pytest.mark.filterwarnings("ignore::lstm_lower.torch.importer.FixedStepsWarning")
 def test_values_and_gradients_of_further_functions(function: Callable[..., Any]) -> None:
     compare(function, normal(2, 5, 3), normal(3, 5, 3), rtol=1e-5)
