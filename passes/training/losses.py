@@ -78,6 +78,8 @@ class Loss(abc.ABC):
     reduction: str = dataclasses.field(default="mean", kw_only=True)
     # How many targets it takes.
     count: ClassVar[int] = 1
+    # What it computes of scores itself: of a prediction that is made so, it would compute it twice.
+    of_scores: ClassVar[type[std.Standard] | None] = None
 
     def __post_init__(self) -> None:
         check_option(type(self).__name__, "reduction", self.reduction, get_args(Reduction))
@@ -277,6 +279,7 @@ class CrossEntropy(NLL):
 
     label_smoothing: float = 0.0
     target: Literal["indices", "probabilities"] = "indices"
+    of_scores: ClassVar[type[std.Standard] | None] = std.Softmax
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -518,6 +521,7 @@ class BCEWithLogits(Loss):
 
     weight: Any = None
     pos_weight: Any = None
+    of_scores: ClassVar[type[std.Standard] | None] = std.Sigmoid
 
     def __post_init__(self) -> None:
         super().__post_init__()

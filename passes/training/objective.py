@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import inspect
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import onnx_ir as ir
@@ -12,7 +13,7 @@ import onnx_ir as ir
 from lstm_lower import arguments
 from lstm_lower.dims import format_shape
 from lstm_lower.dtypes import type_string
-from lstm_lower.errors import InvalidInputError, some
+from lstm_lower.errors import InvalidInputError, LstmLowerWarning, some
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.subgraphs import all_nodes
@@ -30,6 +31,10 @@ from lstm_lower.records.state import StatePair, TrainingState
 # Outputs of the model, then targets.
 LossFunction = Callable[..., Expr]
 Trainable = str | Sequence[str] | Callable[[str], bool]
+
+
+class ProbabilitiesWarning(LstmLowerWarning):
+    """A loss of scores is taken of probabilities."""
 
 
 class UnvaryingLossError(InvalidInputError):
@@ -132,6 +137,7 @@ class ObjectivePass(Pass):
             loss = resolve(self.loss)
             self._check_tensor(predictions[0].value, "a first output")
             self._check_prediction(predictions)
+            self._tell_probabilities(model, loss, predictions[0].value)
             given = self._inputs(model, b, loss.targets(predictions[0]))
             result = loss(predictions[0], *given)
             recipe.add(model, loss=recipe.choice_of(loss))
@@ -175,6 +181,22 @@ class ObjectivePass(Pass):
         way = f"; in Python, a function of all outputs and targets takes {some(names)}" if names else ""
         raise InvalidInputError(
             f"loss requires a first output of a floating dtype, got '{first.value.name}' of {first.dtype.name}{way}"
+        )
+
+    def _tell_probabilities(self, model: ir.Model, loss: Loss, prediction: ir.Value) -> None:
+        facts = self.context.space.facts
+        made = facts.maker(prediction)
+        while isinstance(made, std.Identity):
+            made = facts.maker(made.inputs[0])
+        if loss.of_scores is None or not isinstance(made, loss.of_scores) or (scores := made.operand(0)) is None:
+            return
+        data = [value.name for value in model.graph.inputs if value.name not in model.graph.initializers]
+        warnings.warn(
+            f"{type(loss).__name__} takes scores, and '{prediction.name}' is {made.node.op_type} of these: it computes "
+            "that once more, and trains slowly; a model of scores: onnx.utils.extract_model('model.onnx', "
+            f"'scores.onnx', {data}, ['{scores.name}'])",
+            ProbabilitiesWarning,
+            stacklevel=2,
         )
 
     def _places(self, outputs: int) -> int:

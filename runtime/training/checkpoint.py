@@ -19,7 +19,7 @@ import numpy as np
 import onnxruntime as ort
 
 import lstm_lower
-from lstm_lower.errors import InvalidInputError, damage_told
+from lstm_lower.errors import InvalidInputError, damage_told, some
 from lstm_lower.extras import needed_by
 from lstm_lower.records import files
 from lstm_lower.runtime.processor import processor, processors
@@ -235,6 +235,9 @@ def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[st
     """
     safetensors = _safetensors()
     path = Path(path)
+    if path.is_dir():
+        within = sorted(str(file) for file in path.glob("*.safetensors"))
+        raise InvalidInputError(f"{path}: a file is required, got a folder" + (f" of {some(within)}" if within else ""))
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
     with (

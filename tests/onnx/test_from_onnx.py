@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -14,6 +17,7 @@ import pytest
 import lstm_lower as ll
 from lstm_lower.graph.builder import Expr
 from lstm_lower.passes.training.losses import MSE
+from lstm_lower.passes.training.objective import ProbabilitiesWarning
 from lstm_lower.records import state
 from tests.support.differences import run
 
@@ -252,6 +256,18 @@ def test_weights_that_are_inputs_already(trainable: str | None) -> None:
     pairs = {pair.input: pair for pair in ours.state.pairs}
     assert (pairs["w"].variable, pairs["b"].variable) == ("layer/w", "layer/b")
     assert (pairs["w"].output is not None, pairs["b"].output is not None) == (True, trainable is None)
+
+
+@pytest.mark.parametrize(("loss", "made"), [("cross_entropy", "Softmax <axis = 1>"), ("bce_with_logits", "Sigmoid")])
+def test_a_loss_of_scores_is_told_of_probabilities(loss: str, made: str, tmp_path: Path) -> None:
+    text = LAYER.replace("y = Mul(c, s)", f"z = Mul(c, s)  p = {made} (z)  y = Identity(p)")
+    onnx.save(_model(text), tmp_path / "model.onnx")
+    with pytest.warns(ProbabilitiesWarning, match="takes scores, and 'y' is S") as told:
+        ll.from_onnx(tmp_path / "model.onnx", loss, "sgd")
+    (said,) = re.findall(r"extract_model\('model.onnx', 'scores.onnx', (\[.*?\]), (\[.*?\])\)", str(told[0].message))
+    files = [str(tmp_path / name) for name in ("model.onnx", "scores.onnx")]
+    onnx.utils.extract_model(*files, *map(ast.literal_eval, said))
+    ll.from_onnx(files[1], loss, "sgd")
 
 
 def test_what_a_model_updates_itself_is_not_trained() -> None:

@@ -328,6 +328,8 @@ def test_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
     trainer.resume(checkpoint.previous_path(path))
     with pytest.raises(FileNotFoundError, match="no such file"):
         trainer.resume(tmp_path / "other.safetensors")
+    with pytest.raises(InvalidInputError, match=r"a file is required, got a folder of .*checkpoint\.safetensors"):
+        trainer.resume(tmp_path)
     safetensors.numpy.save_file({"x": np.zeros(2)}, path)
     with pytest.raises(InvalidInputError, match="a checkpoint of a trainer is required"):
         trainer.resume(path)
