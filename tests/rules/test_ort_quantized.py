@@ -26,6 +26,8 @@ class Case(NamedTuple):
     attributes: Mapping[str, Any] = MappingProxyType({})
     # Of the result: floats are near within a rounding, integers within one.
     dtype: Any = np.uint8
+    # Further results, with their dtypes.
+    further: Mapping[str, Any] = MappingProxyType({})
 
 
 def cases() -> list[Case]:
@@ -107,7 +109,7 @@ def cases() -> list[Case]:
         embedding |= {f"{name}_quant": of(6), f"{name}_scale": number(0.01), f"{name}_zero_point": point(90)}
     segments = {"segment_ids": random.integers(0, 2, (2, 4)).astype(np.int32)}
     unsegmented = {name: value for name, value in embedding.items() if not name.startswith("segment")}
-    heads, floating = {"num_heads": 2}, np.float32
+    heads, floating, ends = {"num_heads": 2}, np.float32, {"mask_index_out": np.int32}
     return [
         Case("QAttention", attention, heads, floating),
         Case(
@@ -117,9 +119,17 @@ def cases() -> list[Case]:
             floating,
         ),
         Case("QAttention", {**attention, "mask_index": np.array([3, 2], np.int32)}, heads, floating),
-        Case("QAttention", {**attention, "past": past}, {**heads, "unidirectional": 1}, floating),
-        Case("QEmbedLayerNormalization", {**embedding, **segments}, {"epsilon": 1e-5}, floating),
-        Case("QEmbedLayerNormalization", {**unsegmented, "mask": np.ones((2, 4), np.int32)}, {}, floating),
+        Case(
+            "QAttention", {**attention, "past": past}, {**heads, "unidirectional": 1}, floating, {"present": floating}
+        ),
+        Case("QEmbedLayerNormalization", {**embedding, **segments}, {"epsilon": 1e-5}, floating, ends),
+        Case(
+            "QEmbedLayerNormalization",
+            {**unsegmented, "mask": np.array([[1, 1, 1, 0], [1, 1, 1, 1]], np.int32)},
+            {},
+            floating,
+            ends,
+        ),
         Case("DynamicQuantizeMatMul", {"A": floats, "B": weight, "b_scale": columns, "bias": bias}, dtype=np.float32),
         Case(
             "MatMulIntegerToFloat",
@@ -168,10 +178,13 @@ def _model(case: Case) -> tuple[onnx.ModelProto, dict[str, Array]]:
     ]
     result = definition.outputs[0].name
     result = f"{result}_" if result in given else result
-    others = [output.name for output in definition.outputs[1:] if not output.optional or "past" in given]
-    node = helper.make_node(case.op, names, [result, *others], "node", domain=MICROSOFT, **case.attributes)
-    output = helper.make_tensor_value_info(result, helper.np_dtype_to_tensor_dtype(np.dtype(case.dtype)), None)
-    graph = helper.make_graph([node], "one", inputs, [output])
+    results = {result: case.dtype, **case.further}
+    node = helper.make_node(case.op, names, [*results], "node", domain=MICROSOFT, **case.attributes)
+    outputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), None)
+        for name, dtype in results.items()
+    ]
+    graph = helper.make_graph([node], "one", inputs, outputs)
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid(MICROSOFT, 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10), given
 
@@ -179,11 +192,13 @@ def _model(case: Case) -> tuple[onnx.ModelProto, dict[str, Array]]:
 @pytest.mark.parametrize("case", CASES, ids=[f"{place}-{case.op}" for place, case in enumerate(CASES)])
 def test_ops_compute_what_onnxruntimes_kernels_do(case: Case) -> None:
     model, given = _model(case)
-    (expected,) = run(model, given).values()
+    expected, *others = run(model, given).values()
     lowered = ll.lower(model)
     assert {node.domain for node in lowered.graph.node} == {""}
     onnx.checker.check_model(lowered, full_check=True)
-    (found,) = run(lowered, given).values()
+    found, *further = run(lowered, given).values()
+    for value, wanted in zip(further, others, strict=True):
+        np.testing.assert_allclose(value, wanted, rtol=1e-5, atol=1e-6, strict=True)
     assert found.dtype == expected.dtype
     assert len(np.unique(found)) > 3
     if case.dtype is np.float32:
