@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from lstm_lower.arguments import explained
-from lstm_lower.errors import InvalidInputError, UnsupportedOpError
+from lstm_lower.errors import InvalidInputError, UnsupportedOpError, some
 from lstm_lower.keras import (
     arguments,
     certification,
@@ -32,6 +32,9 @@ from lstm_lower.keras.traced_step import TracedStep
 from lstm_lower.keras.tracing import as_loops, in_our_form
 from lstm_lower.keras.variables import VariableNames
 from lstm_lower.records import certificate
+
+# Keras has no public name for it.
+_OF_IMAGES = keras.layers.RandomFlip.__base__
 
 
 @explained(arguments.told)
@@ -122,10 +125,11 @@ def from_keras(
     else:
         declared = isinstance(model, keras.Model) and operands.is_declared(model) and not own_steps.is_own(model)
         step = _step(model, specified(given, data, declared=declared))
-    made, concrete = step.made(opset)
-    arguments.tell_unheeded(model)
-    if check:
-        certificate.write(made, certification.certified(step, made, concrete))
+    with _image_layers_told(model):
+        made, concrete = step.made(opset)
+        arguments.tell_unheeded(model)
+        if check:
+            certificate.write(made, certification.certified(step, made, concrete))
     return ir.to_proto(made)
 
 
@@ -178,6 +182,23 @@ def _step(model: Any, given: Given) -> KerasStep:
         step.reference = keras_step.KerasOwnStep(cut.model, taken, measure, other, given.class_weight)
         step.reference_slots = other.variables
     return step
+
+
+@contextlib.contextmanager
+def _image_layers_told(model: Any) -> Iterator[None]:
+    """Says of a refused model with layers that change images, which need not be in it, where they may be."""
+    try:
+        yield
+    except UnsupportedOpError as error:
+        layers = [layer for layer in model._flatten_layers() if isinstance(layer, _OF_IMAGES)]
+        if not layers:
+            raise
+        within = {id(inner) for layer in layers for inner in layer._flatten_layers(include_self=False)}
+        names = [layer.name for layer in layers if id(layer) not in within]
+        raise UnsupportedOpError(
+            f"{error}; layers that change images, {some(names)}, may be applied to the data instead: "
+            "dataset.map(lambda x, y: (layer(x, training=True), y))"
+        ) from error
 
 
 @contextlib.contextmanager

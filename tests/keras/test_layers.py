@@ -269,6 +269,21 @@ def test_mixed_precision() -> None:
         close(got, expected, 5e-3, variable.path)
 
 
+@pytest.mark.slow
+def test_refused_layers_of_images_may_be_applied_to_the_data() -> None:
+    augmenting = L.RandomElasticTransform(name="bent")
+    layers = [L.Conv2D(2, 3), L.Flatten(), L.Dense(2)]
+    model = keras.Sequential([keras.Input((8, 8, 3)), L.AugMix(name="mixed"), augmenting, *layers])
+    with pytest.raises(
+        ll.UnsupportedOpError, match=r"layers that change images, mixed, bent, may be applied to the da"
+    ):
+        ll.from_keras(model, "mse", "sgd")
+    images = np.random.default_rng(0).random((4, 8, 8, 3), np.float32)
+    trainer = ll.Trainer(ll.from_keras(keras.Sequential([keras.Input((8, 8, 3)), *layers]), "mse", "sgd"))
+    bent = augmenting(images, training=True).numpy()
+    assert np.isfinite(trainer.step({"x": bent, "y": np.zeros((4, 2), np.float32)}).loss)
+
+
 def test_bfloat16_is_refused() -> None:
     with pytest.raises(ll.UnsupportedOpError, match=r"layer 'brief' requires a policy of .*got 'mixed_bfloat16'"):
         ll.from_keras(build(L.LSTM(2, name="brief", dtype="mixed_bfloat16")), LOSS, "sgd")
