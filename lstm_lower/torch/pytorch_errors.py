@@ -73,7 +73,7 @@ def way_around(error: BaseException) -> str:
         )
     return (
         "it cannot trace branches and loops that depend on values of tensors; use torch.where, torch.cond, or lengths "
-        "as inputs"
+        "as inputs, and give pad_packed_sequence the total_length beside tensors of this length"
     )
 
 

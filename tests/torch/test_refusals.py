@@ -303,3 +303,27 @@ def test_losses_over_what_values_select_are_told_a_way_on(loss: Any, way: str) -
     trainer = ll.Trainer(ll.from_torch(module, x, _weighed, optimizer, example_targets=labels))
     got = trainer.step({"input": x.numpy(), "target": labels.numpy()}).loss
     assert got == pytest.approx(_mined(module(x), labels).item(), rel=1e-5)
+
+
+class Unpadded(nn.Module):
+    """A padded result beside the sequences that it is of."""
+
+    def __init__(self, *, total: bool) -> None:
+        super().__init__()
+        self.total, self.layer, self.both = total, nn.GRU(3, 4, batch_first=True), nn.Bilinear(4, 3, 2)
+
+    def forward(self, x: Any, lengths: Any) -> Any:
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+        length = x.size(1) if self.total else None
+        padded = nn.utils.rnn.pad_packed_sequence(self.layer(packed)[0], batch_first=True, total_length=length)[0]
+        return self.both(padded, x)
+
+
+@pytest.mark.slow
+def test_padded_results_of_unknown_length_are_told_a_way_on() -> None:
+    inputs = torch.ones(2, 4, 3), torch.tensor([4, 2])
+    with pytest.raises(UnsupportedOpError, match="give pad_packed_sequence the total_length beside tensors of this"):
+        ll.from_torch(Unpadded(total=False), inputs, "mse", "sgd")
+    trainer = ll.Trainer(ll.from_torch(Unpadded(total=True), inputs, "mse", "sgd"))
+    x, target = np.ones((3, 6, 3), np.float32), np.zeros((3, 6, 2), np.float32)
+    assert np.isfinite(trainer.step({"x": x, "lengths": np.array([6, 5, 1]), "target": target}).loss)
