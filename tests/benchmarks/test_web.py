@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,8 @@ def test_rows_compare_losses_first() -> None:
     }  # fmt: skip
     assert rows[1]["error"] == pytest.approx(1e-5)
     assert rows[2]["why"] == "Kernel 'A/B' not registered."
+    # Of what has no such optimizer the first loss alone.
+    assert web.measured(MODEL, [FIRST, SECOND], _run({FIRST: [2.0, 1.0], SECOND: [2.0]}), 1, 1.0)[1]["error"] == 0
     with pytest.raises(SystemExit, match=r"the losses differ by 5\.0e-01"):
         web.measured(MODEL, [FIRST, SECOND], _run({FIRST: [2.0, 1.0], SECOND: [2.0, 1.5]}), 1, 1.0)
 
@@ -51,6 +54,17 @@ def test_table_and_picture(tmp_path: Path) -> None:
     assert "| onnxruntime-web | 14,300 | 3,700 |" in text
     plot.draw_steps(rows, tmp_path / "web.svg")
     assert "refused" in (tmp_path / "web.svg").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_what_is_not_installed_is_told(tmp_path: Path) -> None:
+    support.node()
+    if importlib.util.find_spec("executorch") is not None:
+        pytest.skip("ExecuTorch is installed")
+    pytest.importorskip("torch")
+    with web.runs(tmp_path, tmp_path) as run:
+        (row,) = web.measured(MODEL, web.CONTESTANTS[-1:], run, 1, 0.0)
+    assert row["why"] == "No module named 'executorch'"
 
 
 @pytest.mark.slow
