@@ -232,8 +232,8 @@ def _check_packed(x: Tensor, lengths: Tensor, batch_first: bool) -> None:
 def _check_states(data: Tensor, sizes: Any, states: Any, *rest: Any) -> None:
     """PyTorch does not check that there are as many states as packed sequences and layers, and ends the process."""
     del data
-    if not isinstance(sizes, Tensor):
-        return
+    if not isinstance(sizes, Tensor) or sizes.is_floating_point():
+        return  # States in their place: nothing is packed.
     _, _, layers, _, _, both_ways = rest
     wanted = (layers * (1 + both_ways), int(sizes[0]))
     for state in (states,) if isinstance(states, Tensor) else states:
