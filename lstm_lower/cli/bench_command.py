@@ -249,7 +249,7 @@ def _recommend(
         return
     columns = ["provider", "min ms", "load s", "not chosen, since"]
     rows = [
-        [timing.name, "", "", timing.absence]
+        [timing.name, "", "", timing.absence or ""]
         if timing.run is None
         else [timing.name, f"{1e3 * timing.run:.3f}", f"{timing.load:.2f}", ""]
         for timing in choice.timings

@@ -191,10 +191,14 @@ class ObjectivePass(Pass):
         if loss.of_scores is None or not isinstance(made, loss.of_scores) or (scores := made.operand(0)) is None:
             return
         data = [value.name for value in model.graph.inputs if value.name not in model.graph.initializers]
+        way = f"onnx.utils.extract_model('model.onnx', 'scores.onnx', {data}, ['{scores.name}'], check_model=False)"
+        if _unmade(model) or adaptation.parse(model.metadata_props) is not None:
+            # It drops what such a model records.
+            way = "onnx.utils.extract_model(..., check_model=False) ends the file before it; call ll.replace_head or "
+            way += "ll.lora after that"
         warnings.warn(
             f"{type(loss).__name__} takes scores, and '{prediction.name}' is {made.node.op_type} of these: it computes "
-            "that once more, and trains slowly; a model of scores: onnx.utils.extract_model('model.onnx', "
-            f"'scores.onnx', {data}, ['{scores.name}'])",
+            f"that once more, and trains slowly; a model of scores: {way}",
             ProbabilitiesWarning,
             stacklevel=2,
         )
