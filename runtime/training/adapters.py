@@ -74,14 +74,15 @@ def merge(
             gave a head that was trained. It is not changed.
         adapter: what `export_adapter` or the packages for JavaScript and C++ wrote, for this bundle if it is one; any
             safetensors file with names of weights, which tells nothing of where it comes from; a checkpoint, or a
-            trainer. What a checkpoint has besides the model's weights, such as an optimizer's state, is left out.
+            trainer. What a checkpoint has besides weights, such as an optimizer's state, is left out.
 
     Returns:
         The model, weights inside.
 
     Raises:
         InvalidModelError: the model is malformed; the bundle is damaged, or has no `predict.onnx`.
-        InvalidInputError: the file is damaged, is one of another bundle, or its arrays do not fit.
+        InvalidInputError: the file is damaged, is one of another bundle, or its arrays do not fit: the model lacks one
+            of the trained weights, or a weight has another dtype or shape.
         FileNotFoundError: a file is not there.
         MissingPackageError: safetensors is not installed.
     """
@@ -100,12 +101,15 @@ class _Given:
         arrays: by name.
         is_state: whether they are the whole state of a step, by its inputs; otherwise weights by their framework's
             names.
+        trained: of a state's arrays the trained weights, which no model may lack; none where a file does not tell, as
+            those of former versions and of the packages for JavaScript and C++.
         digest: of the bundle that they are of, where that is told.
     """
 
     what: str
     arrays: Mapping[str, Array]
     is_state: bool = False
+    trained: Collection[str] = ()
     digest: str | None = None
 
     @classmethod
@@ -119,8 +123,8 @@ class _Given:
         what = os.fspath(source)
         arrays, metadata = checkpoint.read_arrays(source)
         if checkpoint.FORMAT in metadata:
-            checkpoint.sealed_notes(source, metadata, checkpoint.FORMAT)
-            return cls(what, arrays, is_state=True)
+            trained = checkpoint.trained(source, checkpoint.sealed_notes(source, metadata, checkpoint.FORMAT))
+            return cls(what, arrays, is_state=True, trained=trained)
         if FORMAT in metadata:
             notes = checkpoint.sealed_notes(source, metadata, FORMAT)
             return cls(what, arrays, digest=str(notes.get("bundle")))
@@ -134,8 +138,8 @@ class _Given:
         Raises:
             InvalidInputError: there are such.
         """
-        unknown = [name for name in self.arrays if name not in known]
-        if (unknown and not self.is_state) or len(unknown) == len(self.arrays):
+        unknown = [name for name in (self.trained if self.is_state else self.arrays) if name not in known]
+        if unknown or not set(known) & set(self.arrays):
             got = f"'{unknown[0]}'" if unknown else "none"
             raise InvalidInputError(f"{self.what}: an adapter requires {some([*known])}, got {got}")
 
@@ -148,7 +152,8 @@ def _merged_bundle(folder: Path, given: _Given) -> ir.Model:
             f"{given.what}: an adapter of this bundle is required, got one of another, {str(given.digest)[:12]}…"
         )
     names = {pair["input"] if given.is_state else name: pair for name, pair in wanted.items()}
-    given.check_names(names)
+    # Some weights may be read by the loss alone.
+    given.check_names([pair["input"] for pair in about["state"]] if given.is_state else names)
     manifest.check_files(folder, about, "predict")
     model = load(folder / about["files"]["predict"]["model"])
     weights = _weights(model, about["predict"]["state"])

@@ -267,6 +267,18 @@ def progress(path: str | os.PathLike[str], notes: Mapping[str, Any]) -> tuple[in
     raise _damaged(Path(path), "its notes lack steps, a learning rate or notes of a run")
 
 
+def trained(path: str | os.PathLike[str], notes: Mapping[str, Any]) -> list[str]:
+    """Which arrays of a checkpoint are trained weights, by its notes; none where these do not tell.
+
+    Raises:
+        InvalidInputError: the notes are not of that form.
+    """
+    names = notes.get("weights", [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise _damaged(Path(path), "its notes name no weights")
+    return names
+
+
 def _link(source: Path, target: Path) -> None:
     """A second name for a file; a copy where the file system has no links."""
     try:

@@ -390,6 +390,7 @@ class Trainer(Trainable):
             "steps": self.steps,
             "learning_rate": self._learning_rate,
             "notes": dict(notes or {}),
+            "weights": [pair.input for pair in self.state.pairs if pair.role == "weight" and pair.output is not None],
             "arithmetic": arithmetic(self.session.ort),
         }
         checkpoint.write(path, self.held_state(), held)

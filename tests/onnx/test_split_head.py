@@ -136,6 +136,21 @@ def test_what_cannot_be_merged(tmp_path: Path) -> None:
         ll.merge(whole, other)
 
 
+def test_a_checkpoint_of_weights_that_the_model_lacks(tmp_path: Path) -> None:
+    """They are not left out in silence; what the optimizer keeps is."""
+    path = tmp_path / "checkpoint.safetensors"
+    trainer = ll.Trainer(ll.from_onnx(ll.replace_head(dense(), 5), "cross_entropy", "adam"))
+    trainer.save(path)
+    features, head = ll.split_head(ll.replace_head(dense(), 5))
+    for part, lacking in ((head, "u"), (features, "head.weight")):
+        with pytest.raises(InvalidInputError, match=f"an adapter requires .*got '{lacking}'"):
+            ll.merge(part, path)
+    notes = checkpoint.read(path)[1]
+    checkpoint.write(path, checkpoint.read(path)[0], {**notes, "weights": "head.weight"})
+    with pytest.raises(InvalidInputError, match="its notes name no weights"):
+        ll.merge(head, path)
+
+
 def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from typer.testing import CliRunner
 
