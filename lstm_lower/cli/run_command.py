@@ -155,16 +155,10 @@ def _row(name: str, array: Array, recorded: Array | None) -> dict[str, Any]:
     row |= {"min": float(array.min()), "mean": float(array.mean(dtype="float64")), "max": float(array.max())}
     if array.size <= _SHOWN_ELEMENTS:
         row["values"] = array.tolist()
-    row["relative_to_recorded"] = None if recorded is None else _difference(array, recorded)
-    return row
-
-
-def _difference(array: Array, recorded: Array) -> float:
-    if array.shape != recorded.shape:
-        return float("inf")
     from lstm_lower.runtime.proof.comparison import errors
 
-    return errors(array, recorded)[1]
+    row["relative_to_recorded"] = None if recorded is None else errors(array, recorded)[1]
+    return row
 
 
 def _number(value: float | None) -> str:

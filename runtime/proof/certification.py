@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from lstm_lower.errors import UnsupportedOpError, some
 from lstm_lower.records.certificate import KINDS, Certificate, Kind
-from lstm_lower.runtime.proof.comparison import DECIDING
+from lstm_lower.runtime.proof.comparison import DECIDING, distance, magnitude
 
 Array = np.ndarray[Any, Any]
 # Name -> result; `None` for a gradient that there is none of.
@@ -33,8 +33,6 @@ _SMALL = 1e-2
 _TIMES = 30
 # A new value is rounded itself, by units of its last place, which are much of a small change.
 _LAST_PLACES = 4
-# How many elements are compared at once: what is computed of so many stays in a processor's cache.
-_BLOCK = 1 << 16
 
 
 class NotComparedError(Exception):
@@ -101,20 +99,15 @@ class _Pair:
         return self.expected.dtype.kind in "fc"
 
     def apart(self, other: Array) -> float:
-        """The largest difference between a result and the framework's; of whole numbers how many differ."""
-        if other.shape != self.expected.shape:
-            return float("inf")
-        if not self.is_number:
-            return float(np.count_nonzero(other != self.expected))
-        return max((_distance(*blocks) for blocks in _blocks(other, self.expected)), default=0.0)
+        """How far a result is from the framework's."""
+        return distance(other, self.expected)
 
     @functools.cached_property
     def magnitude(self) -> float:
         """The largest magnitude expected, of an update the largest change."""
         if not self.is_number:
             return 1.0
-        changes = (x if before is None else _apart(x, before) for x, before in _blocks(self.expected, self.before))
-        return max(self.scale, *map(_largest_finite, changes))
+        return max(self.scale, magnitude(self.expected, self.before))
 
     def allowed(self, *, narrow: bool) -> float:
         """The largest difference that needs no explanation."""
@@ -123,8 +116,7 @@ class _Pair:
         share = _ROUNDED[2 if narrow else min(self.actual.dtype.itemsize, self.expected.dtype.itemsize, 8)]
         rounded = 0.0
         if self.before is not None:
-            largest = max((_largest_finite(block) for block, _ in _blocks(self.expected, None)), default=0.0)
-            rounded = _LAST_PLACES * float(np.finfo(self.expected.dtype).eps) * largest
+            rounded = _LAST_PLACES * float(np.finfo(self.expected.dtype).eps) * magnitude(self.expected)
         return share * self.magnitude + rounded
 
 
@@ -156,8 +148,8 @@ def compare(
             pair = _pair(step.get(kind, {}).get(name), array, start, scale)
             if pair is None:
                 continue
-            error, magnitude = pair.apart(pair.actual), pair.magnitude
-            errors.setdefault(kind, {})[name] = error / magnitude if magnitude else error
+            error = pair.apart(pair.actual)
+            errors.setdefault(kind, {})[name] = error / (pair.magnitude or 1.0)
             if not error <= pair.allowed(narrow=narrow):
                 suspects[kind, name] = pair
     differences, undecided = [], {}
@@ -225,7 +217,7 @@ def certificate(
 
 def _scale(values: Values) -> float:
     numbers = (x for x in values.values() if x is not None and x.dtype.kind in "fc")
-    return max((_largest(block) for x in numbers for block, _ in _blocks(x, None)), default=0.0)
+    return max(map(magnitude, numbers), default=0.0)
 
 
 def _pair(actual: Array | None, expected: Array | None, before: Array | None, scale: float) -> _Pair | None:
@@ -237,45 +229,6 @@ def _pair(actual: Array | None, expected: Array | None, before: Array | None, sc
     # No gradient counts as zeros, no update as no change.
     zeros = np.zeros_like(expected if expected is not None else actual) if before is None else before
     return _Pair(zeros if actual is None else actual, zeros if expected is None else expected, before, scale)
-
-
-def _blocks(first: Array, second: Array | None) -> Iterator[tuple[Array, Any]]:
-    """Arrays of one shape piece by piece: what is computed of a whole one would take several times its memory."""
-    # Where an array does not lie in one piece, this copies it.
-    flat, other = first.reshape(-1), None if second is None else second.reshape(-1)
-    for start in range(0, first.size, _BLOCK):
-        block = slice(start, start + _BLOCK)
-        yield flat[block], None if other is None else other[block]
-
-
-def _apart(first: Array, second: Array) -> Array:
-    """Differences, in the wider of two dtypes: what that rounds is a tiny share of a difference."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        return first - second
-
-
-def _distance(actual: Array, expected: Array) -> float:
-    """The largest difference; infinite where one is no number and the other another."""
-    largest = _largest(_apart(actual, expected))
-    if np.isfinite(largest):
-        return largest
-    finite = np.isfinite(expected)
-    if not np.array_equal(actual[~finite], expected[~finite], equal_nan=True):
-        return float("inf")
-    largest = _largest(np.asarray(actual[finite], np.float64) - expected[finite])
-    return largest if np.isfinite(largest) else float("inf")
-
-
-def _largest_finite(array: Array) -> float:
-    largest = _largest(array)
-    return largest if np.isfinite(largest) else _largest(array[np.isfinite(array)])
-
-
-def _largest(array: Array) -> float:
-    if array.dtype.kind == "f" and array.size:
-        # Magnitudes of all elements would take as much memory as these.
-        return float(max(array.max(), -array.min()))
-    return float(np.abs(array).max()) if array.size else 0.0
 
 
 def _said(kind: Kind, pair: _Pair, error: float, absent: tuple[bool, bool]) -> str:

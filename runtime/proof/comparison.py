@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,9 @@ PASSED, FAILED = "passed", "failed"
 
 # An original that is farther from float64 than that decides nothing.
 DECIDING = 1e-2
+
+# How many elements are compared at once: what is computed of so many stays in a processor's cache.
+_BLOCK = 1 << 16
 
 # What a provider may compute in, by its own name, and the dtype that is as coarse; tf32 has as many digits as a half.
 _PRECISIONS = {
@@ -99,30 +102,74 @@ def allowed(expected: Array, rtol: float, atol: float) -> float:
     return rtol * magnitude(expected) + atol
 
 
-def magnitude(array: Array) -> float:
-    """The largest finite magnitude, 0 where there is none."""
-    finite = np.abs(array[np.isfinite(array)])
-    return float(finite.max()) if finite.size else 0.0
+def magnitude(array: Array, start: Array | None = None) -> float:
+    """The largest finite magnitude, or change since the start; 0 where there is none."""
+    changes = (block if begun is None else _difference(block, begun) for block, begun in _blocks(array, start))
+    return max(map(_largest_finite, changes), default=0.0)
+
+
+def distance(actual: Array, expected: Array) -> float:
+    """The largest absolute error; of what is not floating the number of elements that differ.
+
+    Infinite where shapes differ, and where infinities and NaN are not in the same places.
+    """
+    if actual.shape != expected.shape:
+        return float("inf")
+    if expected.dtype.kind not in "fc":
+        return float(np.count_nonzero(actual != expected))
+    return max((_distance(*blocks) for blocks in _blocks(actual, expected)), default=0.0)
 
 
 def errors(actual: Array, expected: Array) -> tuple[float, float]:
-    """Largest absolute error, and the same over the largest magnitude expected.
+    """The distance, and the same over the largest magnitude expected, or as a share of all elements.
 
-    Infinities and NaN must be in the same places, otherwise the error is infinite. So it is when nothing finite is
-    expected at all, since that proves nothing.
+    The error is infinite, too, when nothing finite is expected at all, since that proves nothing.
     """
-    if expected.size == 0:
-        return 0.0, 0.0
+    absolute = distance(actual, expected)
     if expected.dtype.kind not in "fc":
-        wrong = float(np.count_nonzero(actual != expected))
-        return wrong, wrong / expected.size
-    wide = np.asarray(actual, np.float64)
-    finite = np.isfinite(expected)
-    special = np.array_equal(wide[~finite], expected[~finite], equal_nan=True)
-    if not special or not finite.any() or not np.isfinite(wide[finite]).all():
+        return absolute, absolute / max(expected.size, 1)
+    if expected.size and not np.isfinite(expected).any():
         return float("inf"), float("inf")
-    absolute = float(np.abs(wide[finite] - expected[finite]).max())
     return absolute, absolute / (magnitude(expected) or 1.0)
+
+
+def _blocks(first: Array, second: Array | None) -> Iterator[tuple[Array, Any]]:
+    """Arrays of one shape piece by piece: what is computed of a whole one would take several times its memory."""
+    # Where an array does not lie in one piece, this copies it.
+    flat, other = first.reshape(-1), None if second is None else second.reshape(-1)
+    for start in range(0, first.size, _BLOCK):
+        block = slice(start, start + _BLOCK)
+        yield flat[block], None if other is None else other[block]
+
+
+def _difference(first: Array, second: Array) -> Array:
+    """Differences, in the wider of two dtypes: what that rounds is a tiny share of a difference."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return first - second
+
+
+def _distance(actual: Array, expected: Array) -> float:
+    """The largest difference; infinite where one is no number and the other another."""
+    largest = _largest(_difference(actual, expected))
+    if np.isfinite(largest):
+        return largest
+    finite = np.isfinite(expected)
+    if not np.array_equal(actual[~finite], expected[~finite], equal_nan=True):
+        return float("inf")
+    largest = _largest(np.asarray(actual[finite], np.float64) - expected[finite])
+    return largest if np.isfinite(largest) else float("inf")
+
+
+def _largest_finite(array: Array) -> float:
+    largest = _largest(array)
+    return largest if np.isfinite(largest) else _largest(array[np.isfinite(array)])
+
+
+def _largest(array: Array) -> float:
+    if array.dtype.kind == "f" and array.size:
+        # Magnitudes of all elements would take as much memory as these.
+        return float(max(array.max(), -array.min()))
+    return float(np.abs(array).max()) if array.size else 0.0
 
 
 def moved_by_units(array: Array, rng: np.random.Generator) -> Array:

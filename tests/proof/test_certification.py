@@ -133,3 +133,9 @@ def test_a_certificate_is_kept_and_shown(tmp_path: Path) -> None:
     step.metadata_props[certificate.METADATA_KEY] = "[]"
     with pytest.raises(InvalidModelError, match="certificate"):
         ll.Trainer(step, optimizer="sgd", learning_rate=0.1)
+
+
+def test_an_infinite_gradient_excuses_no_other() -> None:
+    expected = {"gradient": {"a": array(np.inf), "b": array(1)}}
+    found = compare({"gradient": {"a": array(np.inf), "b": array(2)}}, expected)
+    assert names(found) == [("gradient", "b")]
