@@ -24,7 +24,7 @@ from lstm_lower.graph.verify import verify_types
 from lstm_lower.passes.decompositions.functions import expanded
 from lstm_lower.passes.inline import InlineFunctionsPass
 from lstm_lower.passes.model_pass import Context, Pass
-from lstm_lower.passes.opset import downwards, upwards  # noqa: F401 (importing the rewrites fills the tables)
+from lstm_lower.passes.opset import attribute_changes, downwards, upwards  # noqa: F401 (importing fills the tables)
 from lstm_lower.passes.opset.installed import MIN_OPSET, newest_opset, newest_with_kernel, raise_ir_version
 from lstm_lower.passes.opset.rewrites import BEFORE, SINCE, Site
 from lstm_lower.passes.shapes import InferShapesPass, without_large_initializers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -208,22 +208,28 @@ def pooling_dilations(site: Site) -> None:
         site.drop("dilations")
 
 
+# The names that GridSample's modes had before 20, and those that they have since.
+_MODES = {"bilinear": "linear", "bicubic": "cubic"}
+
+
 @before(20, std.GridSample)
 def grid_sample_modes(site: Site) -> None:
     """The older names of the modes; images only."""
     if site.rank() != 4:
         raise site.unsupported("X", f"rank 4 in opset {site.target}", f"rank {site.rank()}")
-    names = {"linear": "bilinear", "cubic": "bicubic"}
-    mode = site.attribute("mode", "linear")
-    site.set("mode", names.get(mode, mode))
+    _spell_mode(site, {new: old for old, new in _MODES.items()})
 
 
 @since(20, std.GridSample)
 def grid_sample_new_modes(site: Site) -> None:
     """The newer names of the modes."""
-    names = {"bilinear": "linear", "bicubic": "cubic"}
-    mode = site.attribute("mode", "bilinear")
-    site.set("mode", names.get(mode, mode))
+    _spell_mode(site, _MODES)
+
+
+def _spell_mode(site: Site, names: Mapping[str, str]) -> None:
+    mode = site.attribute("mode", None)
+    if mode in names:
+        site.set("mode", names[mode])
 
 
 @before(20, std.AffineGrid)
@@ -233,21 +239,6 @@ def affine_grid(site: Site) -> None:
     if shape is None or shape[0] == 1 or not isinstance(shape[0], int):
         batch = "an unknown one" if shape is None else shape[0]
         raise site.unsupported("theta", f"a known batch other than 1 to be written in opset {site.target}", batch)
-
-
-@before(16, std.RoiAlign)
-def roi_align_pixels(site: Site) -> None:
-    """The older form never shifted by half a pixel."""
-    mode = site.attribute("coordinate_transformation_mode", "half_pixel")
-    if mode != "output_half_pixel":
-        raise site.too_new(f"coordinate_transformation_mode {mode}", 16)
-    site.drop("coordinate_transformation_mode")
-
-
-@since(16, std.RoiAlign)
-def roi_align_old_pixels(site: Site) -> None:
-    """The places of the older form, which have to be said now."""
-    site.set("coordinate_transformation_mode", "output_half_pixel")
 
 
 @before(20, std.DFT)

@@ -9,44 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr
+from lstm_lower.passes.opset.attribute_changes import type_of_data
 from lstm_lower.passes.opset.downwards import length
 from lstm_lower.passes.opset.rewrites import Site, since
 
 _D = ir.DataType
-
-
-@since(
-    18,
-    std.ReduceL1,
-    std.ReduceL2,
-    std.ReduceLogSum,
-    std.ReduceLogSumExp,
-    std.ReduceMax,
-    std.ReduceMean,
-    std.ReduceMin,
-    std.ReduceProd,
-    std.ReduceSumSquare,
-)
-@since(13, std.ReduceSum, std.Unsqueeze)
-def axes_input(site: Site) -> None:
-    """Axes become an input. No axes to reduce mean all of them in both forms."""
-    axes = site.attribute("axes", None)
-    if axes is not None:
-        site.drop("axes")
-        site.set_inputs(site.input(0), site.builder.ints(*axes))
-
-
-@since(13, std.Squeeze)
-def squeezed_axes(site: Site) -> None:
-    """The same; an empty list of axes meant all of size 1, as none at all do."""
-    if site.attribute("axes", None):
-        axes_input(site)
-    site.drop("axes")
 
 
 @since(18, std.Split)
@@ -62,15 +33,6 @@ def split_into_equal_parts(site: Site) -> None:
         site.set_inputs(x, site.builder.ints(*[0] * parts))
     else:
         site.set_inputs(x, site.builder.op(std.Expand, length(x, axis) / parts, site.builder.ints(parts)))
-
-
-@since(13, std.Split)
-def split_sizes(site: Site) -> None:
-    """Sizes of parts become an input."""
-    sizes = site.attribute("split", None)
-    if sizes is not None:
-        site.drop("split")
-        site.set_inputs(site.input(0), site.builder.ints(*sizes))
 
 
 @since(13, std.Softmax, std.LogSoftmax, std.Hardmax)
@@ -89,12 +51,6 @@ def softmax_of_a_matrix(site: Site) -> Sequence[Expr] | None:
     return [site.builder.op(std.Reshape, result, x.sizes())]
 
 
-@since(13, std.MeanVarianceNormalization)
-def stated_axes(site: Site) -> None:
-    """Axes are stated: onnx's inference misses their default."""
-    site.set("axes", site.attribute("axes", (0, 2, 3)))
-
-
 @since(12, std.Dropout)
 def dropout_ratio(site: Site) -> Sequence[Expr | None] | None:
     """The ratio becomes an input."""
@@ -104,7 +60,7 @@ def dropout_ratio(site: Site) -> Sequence[Expr | None] | None:
 @since(10, std.Dropout)
 def dropout_mask(site: Site) -> Sequence[Expr | None] | None:
     """The mask was of the data's type."""
-    return _dropout(site, _type_of_data(site)) if len(site.node.outputs) > 1 else None
+    return _dropout(site, type_of_data(site)) if len(site.node.outputs) > 1 else None
 
 
 def _dropout(site: Site, dtype: ir.DataType) -> list[Expr | None]:
@@ -114,37 +70,6 @@ def _dropout(site: Site, dtype: ir.DataType) -> list[Expr | None]:
     masks = site.node.outputs[1:]
     read = any(mask.uses() or mask.is_graph_output() for mask in masks)
     return [y, *[b.fill(0, x.sizes(), dtype) if read else None for _ in masks]]
-
-
-@since(11, std.Clip)
-def clip_bounds(site: Site) -> None:
-    """Bounds become inputs, of the data's type."""
-    bounds = [site.attribute(name, None) for name in ("min", "max")]
-    site.drop("min")
-    site.drop("max")
-    site.set_inputs(site.input(0), *[None if bound is None else _number(site, bound) for bound in bounds])
-
-
-@since(11, std.Pad)
-def pad_widths(site: Site) -> None:
-    """Widths and what is padded with become inputs."""
-    pads, value = site.attribute("pads"), site.attribute("value", None)
-    site.drop("pads")
-    site.drop("value")
-    number = None if value is None else _number(site, value)
-    site.set_inputs(site.input(0), site.builder.ints(*pads), number)
-
-
-def _number(site: Site, number: float) -> Expr:
-    """A scalar of the data's type, which attributes were not."""
-    dtype = _type_of_data(site)
-    with np.errstate(over="ignore"):
-        return site.builder.constant(np.asarray(number).astype(dtype.numpy()), dtype)
-
-
-def _type_of_data(site: Site) -> ir.DataType:
-    """Of a value of an operator that nobody here knows most likely float32; no runtime loads a node of two types."""
-    return site.known_dtype() or _D.FLOAT
 
 
 @since(11, std.PlainScatter)
@@ -177,31 +102,6 @@ def _resized(x: Expr, scales: Expr, mode: str, nearest: str) -> Expr:
 def upsample_as_resize(site: Site) -> Sequence[Expr]:
     """The operator got another name; it never made anything smaller."""
     return [_resized(site.input(0), site.input(1), site.attribute("mode", "nearest"), "floor")]
-
-
-@since(9, std.Upsample)
-def upsample_scales(site: Site) -> None:
-    """Scales become an input."""
-    scales = site.builder.constant(site.attribute("scales"), _D.FLOAT)
-    site.drop("scales")
-    site.set_inputs(site.input(0), scales)
-
-
-@since(10, std.TopK)
-def top_count(site: Site) -> None:
-    """The count becomes an input."""
-    count = site.builder.ints(site.attribute("k"))
-    site.drop("k")
-    site.set_inputs(site.input(0), count)
-
-
-@since(10, std.Slice)
-def slice_bounds(site: Site) -> None:
-    """Bounds and axes become inputs."""
-    given = [site.attribute(name, None) for name in ("starts", "ends", "axes")]
-    for name in ("starts", "ends", "axes"):
-        site.drop(name)
-    site.set_inputs(site.input(0), *[None if numbers is None else site.builder.ints(*numbers) for numbers in given])
 
 
 @since(9, std.BatchNormalization)
@@ -293,27 +193,6 @@ def tile_repeats(site: Site) -> None:
     ones = [b.ints(1)] * rank
     ones[place] = site.input(1).cast(_D.INT64).reshape(1)
     site.set_inputs(x, b.concat(ones, axis=0))
-
-
-@since(6, std.Selu)
-def selu_digits(site: Site) -> None:
-    """Defaults had fewer digits."""
-    for name, default in (("alpha", 1.6732), ("gamma", 1.0507)):
-        site.set(name, site.attribute(name, default))
-
-
-@since(5, std.Reshape)
-def reshape_target(site: Site) -> None:
-    """The shape becomes an input."""
-    target = site.builder.ints(*site.attribute("shape"))
-    site.drop("shape")
-    site.set_inputs(site.input(0), target)
-
-
-@since(4, std.Concat)
-def concat_axis(site: Site) -> None:
-    """The axis was 1 where it was left out."""
-    site.set("axis", site.attribute("axis", 1))
 
 
 @since(2, std.Pad)
