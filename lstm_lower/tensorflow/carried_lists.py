@@ -117,15 +117,8 @@ class ListParameter(TensorList):
     def push(self, element: Value) -> TensorList:
         return Pushed(self, element)
 
-    def put(self, index: Expr, element: Value, *, add: bool = False, grows: bool = False) -> TensorList:
-        return Put(self, index, element, add, grows)
-
-    def plus(self, other: TensorList) -> TensorList:
-        if isinstance(other, Put) and isinstance(other.base, Fresh):
-            return Put(self, other.index, other.element, add=True)
-        if isinstance(other, Fresh):
-            return self
-        raise NeedsTensorError(self, "it is added to another list")
+    def notes(self, element: Value) -> bool:  # noqa: ARG002
+        return True
 
     @property
     def element_shape(self) -> tuple[Any, ...] | None:

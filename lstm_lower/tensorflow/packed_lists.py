@@ -12,7 +12,7 @@ from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import END, Expr
 from lstm_lower.passes.formulas.rows import reshape_to, tail_of
-from lstm_lower.tensorflow.tensor_list import Later, Put, Rows, TensorList
+from lstm_lower.tensorflow.tensor_list import Later, Rows, TensorList
 from lstm_lower.tensorflow.values import INT64, Value
 
 WAY_ON = (
@@ -114,8 +114,8 @@ class Packed(TensorList):
         end, count = (x.take(index.reshape(1)) for x in (ends, counts))
         return self._shaped(numbers.slice(end - count, end, axis=0), self.shapes.get(index), self.known)
 
-    def put(self, index: Expr, element: Value, *, add: bool = False, grows: bool = False) -> TensorList:
-        return Put(self, index, element, add, grows)
+    def notes(self, element: Value) -> bool:  # noqa: ARG002
+        return True
 
     def stacked(self) -> Expr:
         """The elements as one tensor, of which its reader knows that they are of one shape."""

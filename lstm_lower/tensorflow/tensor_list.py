@@ -59,6 +59,17 @@ class TensorList(abc.ABC):
 
     def put(self, index: Expr, element: Value, *, add: bool = False, grows: bool = False) -> TensorList:
         """The list with another element at a place, or with one added to what is there; `grows` as in `Put`."""
+        if self.notes(element):
+            # Before anything was written there are zeros.
+            return Put(self, index, element, add and not isinstance(self, Fresh), grows)
+        return self.written(index, element, add=add, grows=grows)
+
+    def notes(self, element: Value) -> bool:  # noqa: ARG002
+        """Whether that such an element is written is noted, until somebody asks, and not done at once."""
+        return False
+
+    def written(self, index: Expr, element: Value, *, add: bool, grows: bool = False) -> TensorList:
+        """The list as `put` makes it, made at once."""
         rows, row = (self.resized(_reaching(self.length(), index)) if grows else self).rows(), row_of(element)
         if add:
             row = row + rows.take(index.reshape(1))
@@ -68,6 +79,8 @@ class TensorList(abc.ABC):
         """The sums of the elements of two lists."""
         if isinstance(other, Fresh):
             return self
+        if isinstance(other, Put) and isinstance(other.base, Fresh) and self.notes(other.element):
+            return Put(self, other.index, other.element, add=True)
         return Rows(self.rows() + other.rows())
 
     def resized(self, count: Expr) -> TensorList:
@@ -280,8 +293,8 @@ class Fresh(TensorList):
     def push(self, element: Value) -> TensorList:
         return Rows(row_of(element)) if self.empty else super().push(element)
 
-    def put(self, index: Expr, element: Value, *, add: bool = False, grows: bool = False) -> TensorList:  # noqa: ARG002
-        return Put(self, index, element, grows=grows)
+    def notes(self, element: Value) -> bool:  # noqa: ARG002
+        return True
 
     def plus(self, other: TensorList) -> TensorList:
         return other
@@ -320,7 +333,7 @@ class Put(TensorList):
             known = base.element_shape is not None
             sizes = base.sizes() if known else tail_of(row, 1)
             base = Rows(base.zeros(self.length(), sizes))
-        return TensorList.put(base, self.index, self.element, add=self.add).rows()
+        return base.written(self.index, self.element, add=self.add).rows()
 
     def get(self, index: Expr) -> Value:
         held: TensorList = self
@@ -334,15 +347,8 @@ class Put(TensorList):
             held = held.base
         return held.get(index)
 
-    def put(self, index: Expr, element: Value, *, add: bool = False, grows: bool = False) -> TensorList:
-        if self.root.followed or not self._alike(element):
-            return Put(self, index, element, add, grows)
-        return super().put(index, element, add=add, grows=grows)
-
-    def plus(self, other: TensorList) -> TensorList:
-        if isinstance(other, Put) and isinstance(other.base, Fresh) and not self._alike(other.element):
-            return Put(self, other.index, other.element, add=True)
-        return super().plus(other)
+    def notes(self, element: Value) -> bool:
+        return self.root.followed or not self._alike(element)
 
     def _alike(self, element: Value) -> bool:
         """Whether an element surely has the shape of this one."""
