@@ -12,7 +12,6 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr
 from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.views.linear import Counting, LinearForm, is_size, least
-from lstm_lower.passes.loops.views.loop import behind_identity
 from lstm_lower.passes.loops.views.scalar_evolution import Recurrence, ScalarEvolution
 from lstm_lower.passes.loops.views.step_values import StepValues
 from lstm_lower.passes.loops.views.variation import BodyVariation
@@ -338,18 +337,10 @@ def _tensor(value: Value) -> Expr:
 
 def starts_surely(condition: ir.Value, facts: Facts) -> bool:
     """Whether a loop's first condition holds, if sequences and batches that come from outside are not empty."""
-    match facts.maker(condition):
-        case std.Identity(data=data):
-            return starts_surely(data, facts)
-        case std.And(inputs=tests):
-            return all(starts_surely(test, facts) for test in tests if test is not None)
-    known = facts.constant(condition)
-    if known is not None:
-        return bool(known.all())
     counting = Counting(facts)
-    test = counting.negative(condition)
-    bound = None if test is None else _at_least(test.times(-1), counting)
-    return bound is not None and bound > 0
+    tests = counting.tests(condition)
+    bounds = [_at_least(test.times(-1), counting) for test in tests or ()]
+    return tests is not None and all(bound is not None and bound > 0 for bound in bounds)
 
 
 def _at_least(form: LinearForm, counting: Counting) -> int | None:
@@ -393,23 +384,14 @@ def _depth_of_steps(loop: std.Loop, t: Translator) -> int | None:
     """How many bodies lie around all that the number of iterations depends on; `None` where that is not known."""
     if loop.start is None:
         return None
-    return _depth_of_test((loop.start, loop.body.outputs[0]), ScalarEvolution.of_loop(loop, t.space.facts), t)
-
-
-def _depth_of_test(test: tuple[ir.Value, ir.Value], evolution: ScalarEvolution, t: Translator) -> int | None:
-    """The same of one condition, given as it is before the loop and at the end of the body."""
-    one, two = (t.space.facts.maker(behind_identity(value)) for value in test)
-    if one is None or two is None or type(one) is not type(two):
+    evolution = ScalarEvolution.of_loop(loop, t.space.facts)
+    counting = evolution.counting
+    first, again = counting.tests(loop.start), counting.tests(loop.body.outputs[0], loop.body.inputs[1])
+    recurrences = [evolution.of_sum(test) for test in again or ()]
+    if first is None or again is None or None in recurrences:
         return None
-    pairs = [(a, b) for a, b in zip(one.inputs, two.inputs, strict=True) if a is not None and b is not None]
-    if isinstance(one, std.And):
-        depths = [_depth_of_test(pair, evolution, t) for pair in pairs]
-        return None if None in depths else max(depth for depth in depths if depth is not None)
-    if not isinstance(one, std.Less | std.Greater | std.LessOrEqual | std.GreaterOrEqual):
-        return None
-    if any(a is not b and evolution.of(b) is None for a, b in pairs):
-        return None
-    return max(_depth_of_number(a, t) for a, _ in pairs)
+    forms = [*first, *(recurrence.first for recurrence in recurrences if recurrence is not None)]
+    return max((_depth_of_number(counting.sources[term], t) for form in forms for term in form.terms), default=0)
 
 
 def _depth_of_number(value: ir.Value, t: Translator) -> int:

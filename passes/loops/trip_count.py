@@ -18,11 +18,10 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder
-from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.views.hoisting import hoist_sizes
-from lstm_lower.passes.loops.views.linear import Counting, LinearForm
+from lstm_lower.passes.loops.views.linear import LinearForm
 from lstm_lower.passes.loops.views.linear_code import fits, scalar, steps_below, written
-from lstm_lower.passes.loops.views.loop import Loop, behind_identity
+from lstm_lower.passes.loops.views.loop import Loop
 from lstm_lower.passes.loops.views.loop_pass import LoopPass
 from lstm_lower.passes.loops.views.while_loop import OnLoops, WhileLoop
 
@@ -88,7 +87,10 @@ class _Count:
             Uncountable: it is not known.
         """
         loop, e = self.loop, self.before
-        ways = [way for test in _tests(loop.again, self.counting, loop.going) if (way := self._way(test)) is not None]
+        tests = self.counting.tests(loop.again, loop.going)
+        if tests is None:
+            raise Uncountable("its condition is more than comparisons of counters with what stays the same")
+        ways = [way for test in tests if (way := self._way(test)) is not None]
         if not loop.view.starts and not self._tested_first(ways):
             # Something else tells whether there is a first step; the tests tell of the steps behind it.
             assert loop.start is not None
@@ -115,13 +117,10 @@ class _Count:
 
     def _tested_first(self, ways: list[Way]) -> bool:
         """Whether the condition of the first step is that of the others, one step earlier."""
-        try:
-            tests = _tests(self.loop.start, self.counting, None)
-        except Uncountable:
-            return False
+        tests = self.counting.tests(self.loop.start)
         expected = [LinearForm(0) - way.distance for way in ways]
-        return all(_holds(test) or test in expected for test in tests) and all(
-            _holds(test) or test in tests for test in expected
+        return tests is not None and all(
+            _holds(test) or test in others for these, others in ((tests, expected), (expected, tests)) for test in these
         )
 
     def _least(self, ways: list[Way], *, at_least: int) -> ir.Value:
@@ -165,32 +164,3 @@ def _shortest(ways: list[Way]) -> list[Way]:
 def _holds(test: LinearForm) -> bool:
     """Whether a sum is known to be negative."""
     return test.known is not None and test.known < 0
-
-
-def _tests(condition: ir.Value | None, counting: Counting, going: ir.Value | None) -> list[LinearForm]:
-    """The comparisons that all have to hold, each as a sum that is negative where it does.
-
-    Raises:
-        Uncountable: the condition is something else.
-    """
-    found: list[LinearForm] = []
-    pending = [condition]
-    while pending:
-        value = pending.pop()
-        if value is None or _always(counting.facts, value) or behind_identity(value) is going:
-            continue
-        op = counting.facts.maker(behind_identity(value))
-        if isinstance(op, std.And):
-            pending += op.inputs
-        elif isinstance(op, std.Squeeze | std.Reshape | std.Unsqueeze):
-            pending.append(op.inputs[0])
-        elif (test := counting.negative(value)) is not None:
-            found.append(test)
-        else:
-            raise Uncountable("its condition is more than comparisons of counters with what stays the same")
-    return found
-
-
-def _always(facts: Facts, value: ir.Value) -> bool:
-    known = facts.constant(value)
-    return known is not None and bool(known.all())

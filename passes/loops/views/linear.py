@@ -16,6 +16,9 @@ INDICES = frozenset({ir.DataType.INT32, ir.DataType.INT64})
 # Longer chains of sums are no counting.
 DEEPEST = 64
 
+# What hands a scalar on.
+_RESHAPED = (std.Identity, std.Squeeze, std.Unsqueeze, std.Reshape)
+
 # A size or entry that is the same for the whole loop, or a value of the loop's body, such as a carried counter.
 Term = Dim | ir.Value
 
@@ -104,11 +107,41 @@ class Counting:
         self._depth -= 1
         return found if found is not None or self.is_inside(value) else self._outer(value)
 
+    def tests(self, condition: ir.Value | None, going: ir.Value | None = None) -> list[LinearForm] | None:
+        """The comparisons that all have to hold where a condition does, each as a sum that is negative then.
+
+        Args:
+            condition: a scalar; `None` for one that always holds.
+            going: what is known to hold, as the condition that a step finds.
+
+        Returns:
+            `None` where the condition is something else.
+        """
+        found: list[LinearForm] = []
+        pending = [condition]
+        while pending:
+            value = self._plain(pending.pop(), going)
+            known = None if value is None else self.facts.constant(value)
+            if value is None or value is going or (known is not None and known.all()):
+                continue
+            op = self.facts.maker(value)
+            if isinstance(op, std.And):
+                pending += op.inputs
+            elif (test := self.negative(value)) is not None:
+                found.append(test)
+            else:
+                return None
+        return found
+
+    def _plain(self, value: ir.Value | None, stop: ir.Value | None = None) -> ir.Value | None:
+        """The scalar that another shape is given to."""
+        while value is not stop and isinstance(op := self.facts.maker(value), _RESHAPED):
+            value = op.inputs[0]
+        return value
+
     def negative(self, test: ir.Value | None) -> LinearForm | None:
         """The sum that is negative exactly where a comparison of two scalars holds."""
-        op = self.facts.maker(test)
-        while isinstance(op, std.Identity | std.Squeeze | std.Unsqueeze | std.Reshape):
-            op = self.facts.maker(op.inputs[0])
+        op = self.facts.maker(self._plain(test))
         if isinstance(op, std.Not):
             found = self.negative(op.data)
             # Not less than 0 is more than -1.
