@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from lstm_lower.cli import console
-from lstm_lower.cli.options import JsonOption
+from lstm_lower.cli.commands import JsonOption
 from lstm_lower.errors import InvalidInputError
 
 __all__ = ["JsonOption", "OutputOption", "hand_out", "parse_shape"]

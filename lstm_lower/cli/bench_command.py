@@ -11,26 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lstm_lower.cli import console
-from lstm_lower.cli.options import (
-    DimOption,
-    InputsOption,
-    JsonOption,
-    ModelArgument,
-    PluginOption,
-    SeedOption,
-    parse_dims,
-)
-from lstm_lower.cli.sources import (
-    CheckpointOption,
-    GraphInputsOption,
-    ImportOptions,
-    OutputsOption,
-    ShapesOption,
-    SignatureOption,
-    StateOption,
-    WeightsOption,
-    open_model,
-)
+from lstm_lower.cli.options import DimOption, InputsOption, ModelArgument, SeedOption, parse_dims
+from lstm_lower.cli.sources import FedImportOptions, open_model
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.records.files import check_place
 
@@ -47,23 +29,18 @@ _THREADS = 8
 
 def bench(
     model: ModelArgument,
-    inputs: InputsOption = None,
+    feeds: InputsOption = None,
     dim: DimOption = None,
     seed: SeedOption = 0,
     form: Annotated[
         list[str] | None,
-        typer.Option(
-            "--form",
-            help="original, lowered or optimised; may be repeated, all of them without it.",
-            show_default=False,
-        ),
+        typer.Option("--form", help="original, lowered or optimised; may be repeated, all of them without it."),
     ] = None,
     schedule: Annotated[
         list[str] | None,
         typer.Option(
             "--schedule",
             help="Schedule of the optimised form: auto, scan, unroll, chunk:K; may be repeated [default: the first 3].",
-            show_default=False,
         ),
     ] = None,
     provider: Annotated[
@@ -79,7 +56,6 @@ def bench(
         typer.Option(
             "--precision",
             help="Precision, if the provider offers it, such as bfloat16; may be repeated [default: float32].",
-            show_default=False,
         ),
     ] = None,
     threads: Annotated[
@@ -104,31 +80,17 @@ def bench(
     of: Annotated[
         str | None,
         typer.Option(
-            "--of",
-            metavar="CONTESTANT",
-            help="Contestant whose time is shown by op and loop [default: the fastest].",
-            show_default=False,
+            "--of", metavar="CONTESTANT", help="Contestant whose time is shown by op and loop [default: the fastest]."
         ),
     ] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="How many operators are shown.")] = 8,
-    plot: Annotated[
-        Path | None, typer.Option("--plot", help="Draw the times as .png or .svg.", show_default=False)
-    ] = None,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Draw the times as .png or .svg.")] = None,
     trace: Annotated[
-        Path | None,
-        typer.Option(
-            "--trace", help="Write a run of each contestant as a Chrome trace for Perfetto.", show_default=False
-        ),
+        Path | None, typer.Option("--trace", help="Write a run of each contestant as a Chrome trace for Perfetto.")
     ] = None,
-    graph_inputs: GraphInputsOption = None,
-    outputs: OutputsOption = None,
-    signature: SignatureOption = None,
-    weights: WeightsOption = None,
-    checkpoint: CheckpointOption = None,
-    shapes: ShapesOption = None,
-    state: StateOption = None,
-    plugin: PluginOption = None,
-    as_json: JsonOption = False,
+    *,
+    graph: FedImportOptions,
+    as_json: bool,
 ) -> None:
     """Time a model as it is, lowered, and optimised under several schedules.
 
@@ -137,68 +99,65 @@ def bench(
     evaluated in float64 before it is timed; one that is wrong is not timed, and the exit code is 1. Then onnxruntime's
     profile tells where time goes, by operator and by loop.
     """  # fmt: skip
-    with console.errors(as_json=as_json, plugins=plugin):
-        from lstm_lower.cli.bench_tables import bench_data, print_bench
-        from lstm_lower.runtime import chrome_trace
-        from lstm_lower.runtime.feeds import drawn_sizes, drawn_sizes_explained, random_feeds, read_arrays
-        from lstm_lower.runtime.measuring.bench import SCHEDULES, usual_providers
-        from lstm_lower.runtime.measuring.bench import bench as run_bench
+    from lstm_lower.cli.bench_tables import bench_data, print_bench
+    from lstm_lower.runtime import chrome_trace
+    from lstm_lower.runtime.feeds import drawn_sizes, drawn_sizes_explained, random_feeds, read_arrays
+    from lstm_lower.runtime.measuring.bench import SCHEDULES, usual_providers
+    from lstm_lower.runtime.measuring.bench import bench as run_bench
 
-        if plot is not None:
-            from lstm_lower.cli.plots import check_plot, draw_times
+    if plot is not None:
+        from lstm_lower.cli.plots import check_plot, draw_times
 
-            check_plot(plot)
-        check_place(plot, trace)
-        source = open_model(
-            model, ImportOptions(graph_inputs, outputs, signature, weights, checkpoint, shapes, state, None)
+        check_plot(plot)
+    check_place(plot, trace)
+    source = open_model(model, graph)
+    check_place(plot, trace)  # now that it is known what else the model consists of
+    sizes = parse_dims(dim)
+    if recommend:
+        unread = {"--provider": provider, "--form": form, "--schedule": schedule, "--of": of}
+        _recommend(
+            source,
+            sizes,
+            {} if feeds is None else read_arrays(feeds)[0],
+            _alone(precision, {**unread, "--plot": plot, "--trace": trace}),
+            threads=_threads(threads),
+            seconds=seconds,
+            in_float64=proof,
+            fix_sizes=fix_sizes,
+            as_json=as_json,
         )
-        check_place(plot, trace)  # now that it is known what else the model consists of
-        sizes = parse_dims(dim)
-        if recommend:
-            unread = {"--provider": provider, "--form": form, "--schedule": schedule, "--of": of}
-            _recommend(
-                source,
-                sizes,
-                {} if inputs is None else read_arrays(inputs)[0],
-                _alone(precision, {**unread, "--plot": plot, "--trace": trace}),
-                threads=_threads(threads),
-                seconds=seconds,
-                in_float64=proof,
-                fix_sizes=fix_sizes,
-                as_json=as_json,
-            )
-            return
-        feeds = read_arrays(inputs)[0] if inputs is not None else random_feeds(source, sizes, seed)
-        drawn = drawn_sizes(source, sizes) if inputs is None else {}
-        with _told() as say:
-            timings = run_bench(
-                model,
-                source,
-                feeds,
-                forms=_forms(form),
-                schedules=schedule or SCHEDULES,
-                providers=provider or usual_providers(precision or ()),
-                precisions=precision or [],
-                threads=_threads(threads),
-                seconds=seconds,
-                rounds=rounds,
-                in_float64=proof,
-                fixed_sizes=fix_sizes,
-                say=say,
-            )
-        if all(result.absence is not None for result in timings.results):
-            reasons = "; ".join(f"{result.name}: {result.absence}" for result in timings.results)
-            with drawn_sizes_explained(source, sizes, drawn=inputs is None):
-                raise InvalidInputError(f"bench requires a contestant that runs, got none: {reasons}")
-        shown = timings.fastest if of is None else _named(of, [result for result, _ in timings.timed])
-        if trace is not None:
-            chrome_trace.write(trace, {result.name: figures.shortest for result, figures in timings.timed})
-        if plot is not None:
-            draw_times(timings, plot, model.name)
-        if as_json:
-            console.print_json({**bench_data(timings), "sizes": drawn})
-        else:
-            print_bench(timings, shown, top, drawn)
+        return
+    arrays = read_arrays(feeds)[0] if feeds is not None else random_feeds(source, sizes, seed)
+    drawn = drawn_sizes(source, sizes) if feeds is None else {}
+    with _told() as say:
+        timings = run_bench(
+            model,
+            source,
+            arrays,
+            forms=_forms(form),
+            schedules=schedule or SCHEDULES,
+            providers=provider or usual_providers(precision or ()),
+            precisions=precision or [],
+            threads=_threads(threads),
+            seconds=seconds,
+            rounds=rounds,
+            in_float64=proof,
+            fixed_sizes=fix_sizes,
+            say=say,
+        )
+    if all(result.absence is not None for result in timings.results):
+        reasons = "; ".join(f"{result.name}: {result.absence}" for result in timings.results)
+        with drawn_sizes_explained(source, sizes, drawn=feeds is None):
+            raise InvalidInputError(f"bench requires a contestant that runs, got none: {reasons}")
+    shown = timings.fastest if of is None else _named(of, [result for result, _ in timings.timed])
+    if trace is not None:
+        chrome_trace.write(trace, {result.name: figures.shortest for result, figures in timings.timed})
+    if plot is not None:
+        draw_times(timings, plot, model.name)
+    if as_json:
+        console.print_json({**bench_data(timings), "sizes": drawn})
+    else:
+        print_bench(timings, shown, top, drawn)
     if not timings.passed:
         raise typer.Exit(1)
 

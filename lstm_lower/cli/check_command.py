@@ -15,29 +15,15 @@ from lstm_lower.cli import console
 from lstm_lower.cli.options import (
     DimOption,
     InputsOption,
-    JsonOption,
     ModelArgument,
     OpsetOption,
-    PluginOption,
     PrecisionOption,
     ProviderOption,
     ScheduleOption,
     SeedOption,
     parse_dims,
 )
-from lstm_lower.cli.sources import (
-    CheckpointOption,
-    GraphInputsOption,
-    ImportOptions,
-    OutputsOption,
-    ShapesOption,
-    SignatureOption,
-    StateOption,
-    WeightsOption,
-    chosen,
-    import_arguments,
-    open_model,
-)
+from lstm_lower.cli.sources import FedImportOptions, ImportOptions, chosen, import_arguments, open_model
 from lstm_lower.errors import InvalidInputError, some
 from lstm_lower.records.content_kinds import is_tensorflow
 
@@ -51,10 +37,8 @@ if TYPE_CHECKING:
 
 def check(
     model: ModelArgument,
-    lowered: Annotated[
-        Path | None, typer.Option("--lowered", help="The lowered model [default: lowered now].", show_default=False)
-    ] = None,
-    inputs: InputsOption = None,
+    lowered: Annotated[Path | None, typer.Option("--lowered", help="The lowered model [default: lowered now].")] = None,
+    feeds: InputsOption = None,
     dim: DimOption = None,
     seed: SeedOption = 0,
     rtol: Annotated[
@@ -74,18 +58,12 @@ def check(
             help="What to compare with; with tensorflow MODEL is a graph of TensorFlow's, imported and lowered."
         ),
     ] = "float64",
-    graph_inputs: GraphInputsOption = None,
-    outputs: OutputsOption = None,
-    signature: SignatureOption = None,
-    weights: WeightsOption = None,
-    checkpoint: CheckpointOption = None,
-    shapes: ShapesOption = None,
-    state: StateOption = None,
+    *,
+    graph: FedImportOptions,
     steps: Annotated[
         int, typer.Option("--steps", min=1, help="Runs next to TensorFlow, each on the state before.")
     ] = 3,
-    plugin: PluginOption = None,
-    as_json: JsonOption = False,
+    as_json: bool,
 ) -> None:
     """Prove a lowered model against the original, evaluated in float64 or run by TensorFlow.
 
@@ -99,52 +77,51 @@ def check(
     same feeds and weights: outputs and new values of variables are compared. The names in the .npz file are tensors of
     the graph; inputs that it leaves out are random, as are weights without values.
     """
-    options = ImportOptions(graph_inputs, outputs, signature, weights, checkpoint, shapes, state, opset)
-    with console.errors(as_json=as_json, plugins=plugin):
-        from lstm_lower.runtime import feeds
+    from lstm_lower.runtime.feeds import read_arrays
 
-        verdict: Report | Comparison
-        given, recorded = feeds.read_arrays(inputs) if inputs is not None else (None, {})
-        if against == "tensorflow":
-            if lowered is not None or finite_differences:
-                option = "--finite-differences" if lowered is None else "--lowered"
-                raise InvalidInputError(f"{option} requires --against float64, got tensorflow")
-            from lstm_lower.tensorflow.against_tensorflow import Lowering
+    verdict: Report | Comparison
+    given, recorded = read_arrays(feeds) if feeds is not None else (None, {})
+    if against == "tensorflow":
+        if lowered is not None or finite_differences:
+            option = "--finite-differences" if lowered is None else "--lowered"
+            raise InvalidInputError(f"{option} requires --against float64, got tensorflow")
+        from lstm_lower.tensorflow.against_tensorflow import Lowering
 
-            verdict = compared = compare_file(
-                model,
-                options,
-                given or {},
-                parse_dims(dim),
-                seed=seed,
-                steps=steps,
-                tolerances=(rtol, atol),
-                lowering=Lowering(schedule, provider, precision),
-            )
-            show = functools.partial(print_comparison, compared)
-        else:
-            from lstm_lower.runtime.proof.check import check as run_check
+        verdict = compared = compare_file(
+            model,
+            graph,
+            given or {},
+            parse_dims(dim),
+            opset=opset,
+            seed=seed,
+            steps=steps,
+            tolerances=(rtol, atol),
+            lowering=Lowering(schedule, provider, precision),
+        )
+        show = functools.partial(print_comparison, compared)
+    else:
+        from lstm_lower.runtime.proof.check import check as run_check
 
-            verdict = report = run_check(
-                open_model(model, options),
-                lowered,
-                given,
-                recorded=recorded,
-                sizes=parse_dims(dim),
-                seed=seed,
-                rtol=rtol,
-                atol=atol,
-                opset=opset,
-                schedule=schedule,
-                providers=provider,
-                precision=precision,
-                finite_differences=finite_differences,
-            )
-            show = functools.partial(print_report, report)
-        if as_json:
-            console.print_json(report_data(verdict))
-        else:
-            show()
+        verdict = report = run_check(
+            open_model(model, graph, opset),
+            lowered,
+            given,
+            recorded=recorded,
+            sizes=parse_dims(dim),
+            seed=seed,
+            rtol=rtol,
+            atol=atol,
+            opset=opset,
+            schedule=schedule,
+            providers=provider,
+            precision=precision,
+            finite_differences=finite_differences,
+        )
+        show = functools.partial(print_report, report)
+    if as_json:
+        console.print_json(report_data(verdict))
+    else:
+        show()
     if not verdict.passed:
         raise typer.Exit(1)
 
@@ -227,6 +204,7 @@ def compare_file(
     given: Mapping[str, np.ndarray[Any, Any]],
     sizes: Mapping[str, int],
     *,
+    opset: int | None = None,
     seed: int,
     steps: int,
     tolerances: tuple[float | None, float | None],
@@ -246,7 +224,7 @@ def compare_file(
     options = chosen(path, options, list(given))
     imported = Import(
         lambda: open_source(path, signature=options.signature, checkpoint=options.checkpoint),
-        **import_arguments(options),
+        **import_arguments(options, opset),
     )
     return compare_with_tensorflow(
         imported, given, sizes, seed=seed, steps=steps, tolerances=tolerances, lowering=lowering

@@ -10,7 +10,6 @@ import typer
 from rich.markup import escape
 
 from lstm_lower.cli import console
-from lstm_lower.cli.options import JsonOption, PluginOption
 from lstm_lower.cli.sources import ImportOptions, open_model
 
 if TYPE_CHECKING:
@@ -21,24 +20,23 @@ DIFFERENT, TROUBLE = 1, 2
 
 
 def diff(
-    first: Annotated[Path, typer.Argument(metavar="A", help="A model.", show_default=False)],
-    second: Annotated[Path, typer.Argument(metavar="B", help="Another model.", show_default=False)],
-    plugin: PluginOption = None,
-    as_json: JsonOption = False,
+    first: Annotated[Path, typer.Argument(metavar="A", help="A model.")],
+    second: Annotated[Path, typer.Argument(metavar="B", help="Another model.")],
+    *,
+    as_json: bool,
 ) -> None:
     """Show what differs between two models: interface, nodes at every level, weights, metadata.
 
     Names of nodes and inner values do not count if the same is computed. Exit code 0 if nothing differs, 1 if
     something does, 2 if the models cannot be compared.
     """
-    with console.errors(as_json=as_json, plugins=plugin, code=TROUBLE):
-        from lstm_lower.passes.difference import difference
+    from lstm_lower.passes.difference import difference
 
-        found = difference(open_model(first, ImportOptions()), open_model(second, ImportOptions()))
-        if as_json:
-            console.print_json({"equal": found.is_empty, **dataclasses.asdict(found)})
-        else:
-            _print(found)
+    found = difference(open_model(first, ImportOptions()), open_model(second, ImportOptions()))
+    if as_json:
+        console.print_json({"equal": found.is_empty, **dataclasses.asdict(found)})
+    else:
+        _print(found)
     if not found.is_empty:
         raise typer.Exit(DIFFERENT)
 

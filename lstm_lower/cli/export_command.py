@@ -13,28 +13,8 @@ import typer
 from rich.markup import escape
 
 from lstm_lower.cli import console
-from lstm_lower.cli.options import (
-    JsonOption,
-    ModelArgument,
-    OpsetOption,
-    PluginOption,
-    ScheduleOption,
-    StateSizeOption,
-    TargetOption,
-    parse_dims,
-)
-from lstm_lower.cli.sources import (
-    CheckpointOption,
-    ImportOptions,
-    InputsOption,
-    OutputsOption,
-    ShapesOption,
-    SignatureOption,
-    StateOption,
-    WeightsOption,
-    names_of,
-    open_model,
-)
+from lstm_lower.cli.options import ModelArgument, OpsetOption, ScheduleOption, StateSizeOption, TargetOption, parse_dims
+from lstm_lower.cli.sources import ImportOptions, names_of, open_model
 from lstm_lower.cli.train_options import LossOption, OptimizerOption, TrainableOption, training_step
 from lstm_lower.errors import InvalidInputError
 
@@ -46,25 +26,15 @@ if TYPE_CHECKING:
 
 def export(
     model: ModelArgument,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="The folder [default: <MODEL>.bundle].", show_default=False),
-    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The folder [default: <MODEL>.bundle].")] = None,
     files: Annotated[
         str, typer.Option("--files", metavar="NAMES", help="Which models to write, separated by commas.")
     ] = "init,train,eval,predict",
     trained: Annotated[
         Path | None,
-        typer.Option(
-            "--trained",
-            metavar="FILE",
-            help="A checkpoint of `lstm-lower train`, whose state is exported.",
-            show_default=False,
-        ),
+        typer.Option("--trained", metavar="FILE", help="A checkpoint of `lstm-lower train`, whose state is exported."),
     ] = None,
-    initial: Annotated[
-        Path | None, typer.Option("--initial", help="A .npz file with values of the state.", show_default=False)
-    ] = None,
+    initial: Annotated[Path | None, typer.Option("--initial", help="A .npz file with values of the state.")] = None,
     dim: StateSizeOption = None,
     loss: LossOption = None,
     trainable: TrainableOption = None,
@@ -79,13 +49,11 @@ def export(
         bool | None,
         typer.Option(
             help="Keep weights in files of their own, <file>.<hash>.data, or in each model [default: in one file, "
-            "weights.<hash>.data, what several models hold and no step changes].",
-            show_default=False,
+            "weights.<hash>.data, what several models hold and no step changes]."
         ),
     ] = None,
     class_names: Annotated[
-        str | None,
-        typer.Option("--class-names", metavar="NAMES", help="Names of the classes, separated by commas."),
+        str | None, typer.Option("--class-names", metavar="NAMES", help="Names of the classes, separated by commas.")
     ] = None,
     operators: Annotated[
         bool,
@@ -105,18 +73,11 @@ def export(
             "--onnxruntime-web",
             metavar="FOLDER",
             help="The npm package, from which the page gets a copy [default: the page takes it from jsdelivr.net].",
-            show_default=False,
         ),
     ] = None,
-    inputs: InputsOption = None,
-    outputs: OutputsOption = None,
-    signature: SignatureOption = None,
-    weights: WeightsOption = None,
-    checkpoint: CheckpointOption = None,
-    shapes: ShapesOption = None,
-    state: StateOption = None,
-    plugin: PluginOption = None,
-    as_json: JsonOption = False,
+    *,
+    graph: ImportOptions,
+    as_json: bool,
 ) -> None:
     """Write a training step as plain ONNX files that every onnxruntime trains, in any language.
 
@@ -127,32 +88,30 @@ def export(
     onnxruntime has loaded them.
     """
     folder = output if output is not None else model.parent / f"{model.stem}.{'site' if page else 'bundle'}"
-    with console.errors(as_json=as_json, plugins=plugin):
-        from lstm_lower.runtime.training import page as pages
-        from lstm_lower.runtime.training.bundle import export_training
-        from lstm_lower.runtime.training.operator_list import NAME
+    from lstm_lower.runtime.training import page as pages
+    from lstm_lower.runtime.training.bundle import export_training
+    from lstm_lower.runtime.training.operator_list import NAME
 
-        if onnxruntime_web is not None and not page:
-            raise InvalidInputError("--onnxruntime-web requires --page, got none")
-        beside = pages.files_of(onnxruntime_web, webgpu=target == "webgpu-web") if page else {}
-        bundle = folder / pages.BUNDLE if page else folder
-        start = time.perf_counter()
-        given = ImportOptions(inputs, outputs, signature, weights, checkpoint, shapes, state, opset)
-        step: Any = training_step(open_model(model, given), loss, optimizer, trainable)
-        options: dict[str, Any] = {"optimizer": optimizer, "learning_rate": learning_rate, "clip_norm": clip_norm}
-        options["accumulate"] = accumulate
-        if trained is not None or initial is not None or dim:
-            step = _trainer(step, trained, initial, {**options, "sizes": parse_dims(dim)})
-        elif accumulate > 1 or any(options[name] is not None for name in ("optimizer", "learning_rate", "clip_norm")):
-            step = _edited(step, **options)
-        wanted: Any = names_of(files)
-        forms: dict[str, Any] = {"opset": opset, "schedule": schedule, "target": target}
-        forms["class_names"] = None if class_names is None else names_of(class_names)
-        export_training(step, bundle, files=wanted, **forms, external_data=external_data, operators=operators)
-        if page:
-            pages.write_page(folder, beside)
-        listed = [(bundle / NAME).relative_to(folder).as_posix()] if operators else []
-        _print(folder, bundle, [*listed, *beside], time.perf_counter() - start, as_json=as_json)
+    if onnxruntime_web is not None and not page:
+        raise InvalidInputError("--onnxruntime-web requires --page, got none")
+    beside = pages.files_of(onnxruntime_web, webgpu=target == "webgpu-web") if page else {}
+    bundle = folder / pages.BUNDLE if page else folder
+    start = time.perf_counter()
+    step: Any = training_step(open_model(model, graph, opset), loss, optimizer, trainable)
+    options: dict[str, Any] = {"optimizer": optimizer, "learning_rate": learning_rate, "clip_norm": clip_norm}
+    options["accumulate"] = accumulate
+    if trained is not None or initial is not None or dim:
+        step = _trainer(step, trained, initial, {**options, "sizes": parse_dims(dim)})
+    elif accumulate > 1 or any(options[name] is not None for name in ("optimizer", "learning_rate", "clip_norm")):
+        step = _edited(step, **options)
+    wanted: Any = names_of(files)
+    forms: dict[str, Any] = {"opset": opset, "schedule": schedule, "target": target}
+    forms["class_names"] = None if class_names is None else names_of(class_names)
+    export_training(step, bundle, files=wanted, **forms, external_data=external_data, operators=operators)
+    if page:
+        pages.write_page(folder, beside)
+    listed = [(bundle / NAME).relative_to(folder).as_posix()] if operators else []
+    _print(folder, bundle, [*listed, *beside], time.perf_counter() - start, as_json=as_json)
 
 
 def _edited(

@@ -10,62 +10,45 @@ import typer
 from rich.markup import escape
 
 from lstm_lower.cli import console
-from lstm_lower.cli.options import JsonOption, ModelArgument, PluginOption
+from lstm_lower.cli.commands import Rewriting
+from lstm_lower.cli.options import ModelArgument
 from lstm_lower.records.files import check_place
 
 
 def head(
     model: ModelArgument,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The result [default: <MODEL>.head.onnx].", show_default=False)
+        Path | None, typer.Option("--output", "-o", help="The result [default: <MODEL>.head.onnx].")
     ] = None,
     classes: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            help="Size of the first output's last axis [default: open until training starts].",
-            show_default=False,
-        ),
+        typer.Option(min=1, help="Size of the first output's last axis [default: open until training starts]."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the new weights.")] = 0,
-    plugin: PluginOption = None,
-    as_json: JsonOption = False,
+    *,
+    as_json: bool,
 ) -> None:
     """Put a new linear layer in place of an ONNX model's last one, for other classes.
 
     The file is written only after onnx's checker has accepted it and onnxruntime has loaded it.
     """
-    target = output if output is not None else model.parent / f"{model.stem}.head.onnx"
-    with console.errors(as_json=as_json, plugins=plugin):
-        from lstm_lower.onnx.heads import replace_head
-        from lstm_lower.records.model_files import load, save
-        from lstm_lower.runtime.loadable import check_loadable
+    from lstm_lower.onnx.heads import replace_head
 
-        check_place(target)
-        start = time.perf_counter()
-        source = load(model)
-        check_place(target)  # now that it is known what else the model consists of
-        save(replace_head(source, classes, seed=seed), target, check=check_loadable)
-        seconds = time.perf_counter() - start
-        if as_json:
-            console.print_json({"output": str(target), "seconds": seconds, "classes": classes})
-            return
-        later = "" if classes is not None else " --dim classes=5"
-        console.out().print(
-            escape(
-                f"wrote {target} ({console.bytes_text(target.stat().st_size)}), {seconds:.2f} s; `lstm-lower train "
-                f"{target} --loss ... --optimizer ... --trainable 'head.*'{later}` trains the new layer"
-            )
-        )
+    rewriting = Rewriting(model, output, "head.onnx")
+    rewriting.write(replace_head(rewriting.read(model), classes, seed=seed))
+    later = "" if classes is not None else " --dim classes=5"
+    then = (
+        f", {rewriting.seconds:.2f} s; `lstm-lower train {rewriting.path} --loss ... --optimizer ... --trainable "
+        f"'head.*'{later}` trains the new layer"
+    )
+    rewriting.tell({"classes": classes}, [], as_json=as_json, then=then)
 
 
 def split(
     model: ModelArgument,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The folder [default: <MODEL>.split].", show_default=False)
-    ] = None,
-    plugin: PluginOption = None,
-    as_json: JsonOption = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The folder [default: <MODEL>.split].")] = None,
+    *,
+    as_json: bool,
 ) -> None:
     """Cut an ONNX model before its last layer: features.onnx makes features of data, head.onnx is trained on them.
 
@@ -73,24 +56,23 @@ def split(
     MODEL. The files are written only after onnx's checker has accepted them and onnxruntime has loaded them.
     """
     folder = output if output is not None else model.parent / f"{model.stem}.split"
-    with console.errors(as_json=as_json, plugins=plugin):
-        from lstm_lower.onnx.heads import split_head
-        from lstm_lower.records.files import atomic_files
-        from lstm_lower.records.model_files import load, write
-        from lstm_lower.runtime.loadable import check_loadable
+    from lstm_lower.onnx.heads import split_head
+    from lstm_lower.records.files import atomic_files
+    from lstm_lower.records.model_files import load, write
+    from lstm_lower.runtime.loadable import check_loadable
 
-        start = time.perf_counter()
-        names = ["features.onnx", "head.onnx"]
-        halves = split_head(load(model))
-        check_place(*(folder / name for name in names if folder.exists()))
-        with atomic_files(folder) as written:
-            for name, half in zip(names, halves, strict=True):
-                write(half, written / name)
-                check_loadable(written / name)
-        seconds = time.perf_counter() - start
-        if as_json:
-            console.print_json({"output": str(folder), "seconds": seconds, "files": names})
-            return
-        for name in names:
-            console.out().print(escape(f"  {name} ({console.bytes_text((folder / name).stat().st_size)})"))
-        console.out().print(escape(f"wrote {folder}, {seconds:.2f} s"))
+    start = time.perf_counter()
+    names = ["features.onnx", "head.onnx"]
+    halves = split_head(load(model))
+    check_place(*(folder / name for name in names if folder.exists()))
+    with atomic_files(folder) as written:
+        for name, half in zip(names, halves, strict=True):
+            write(half, written / name)
+            check_loadable(written / name)
+    seconds = time.perf_counter() - start
+    if as_json:
+        console.print_json({"output": str(folder), "seconds": seconds, "files": names})
+        return
+    for name in names:
+        console.out().print(escape(f"  {name} ({console.bytes_text((folder / name).stat().st_size)})"))
+    console.out().print(escape(f"wrote {folder}, {seconds:.2f} s"))

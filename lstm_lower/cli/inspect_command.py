@@ -13,18 +13,9 @@ import typer
 from rich.markup import escape
 
 from lstm_lower.cli import console
-from lstm_lower.cli.options import JsonOption, ModelArgument, OpsetOption, PluginOption, ScheduleOption
-from lstm_lower.cli.sources import (
-    CheckpointOption,
-    ImportOptions,
-    InputsOption,
-    OutputsOption,
-    SignatureOption,
-    choice,
-    names_of,
-    open_model,
-)
-from lstm_lower.errors import InvalidInputError, InvalidModelError, UnsupportedOpError, some
+from lstm_lower.cli.options import ModelArgument, OpsetOption, ScheduleOption
+from lstm_lower.cli.sources import GraphOptions, ImportOptions, choice, names_of, open_model
+from lstm_lower.errors import InvalidModelError, UnsupportedOpError, some
 from lstm_lower.records.content_kinds import is_tensorflow
 
 if TYPE_CHECKING:
@@ -40,12 +31,9 @@ def inspect(
     model: ModelArgument,
     opset: OpsetOption = None,
     schedule: ScheduleOption = "auto",
-    inputs: InputsOption = None,
-    outputs: OutputsOption = None,
-    signature: SignatureOption = None,
-    checkpoint: CheckpointOption = None,
-    plugin: PluginOption = None,
-    as_json: JsonOption = False,
+    *,
+    graph: GraphOptions,
+    as_json: bool,
 ) -> None:
     """Show which recurrent and unsupported ops a model holds, where, and its sizes before and after lowering.
 
@@ -54,27 +42,24 @@ def inspect(
     steps and inputs, and the command to run next. The exit code is 1 for a file that is malformed or lacks external
     data, also where its contents can be shown.
     """  # fmt: skip
-    with console.errors(as_json=as_json, plugins=plugin):
-        if is_tensorflow(model):
-            inspect_graph(model, names_of(inputs), names_of(outputs), signature, checkpoint, as_json=as_json)
-            return
-        if checkpoint is not None:
-            raise InvalidInputError(f"--checkpoint requires a TensorFlow graph, got {model}")
-        from lstm_lower.passes.lower import lower
-        from lstm_lower.passes.shapes import InferShapesPass
-        from lstm_lower.passes.summary import summarize
+    if is_tensorflow(model):
+        inspect_graph(model, graph, as_json=as_json)
+        return
+    from lstm_lower.passes.lower import lower
+    from lstm_lower.passes.shapes import InferShapesPass
+    from lstm_lower.passes.summary import summarize
 
-        source = open_model(model, ImportOptions(inputs, outputs, signature))
-        broken, fault, after = False, None, None
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                lowered = lower(source, opset, schedule)
-            after = summarize(lowered)
-            InferShapesPass()(source)
-        except (InvalidModelError, UnsupportedOpError) as error:
-            broken, fault = isinstance(error, InvalidModelError), str(error)
-        before = summarize(source)
+    source = open_model(model, ImportOptions(**vars(graph)))
+    broken, fault, after = False, None, None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            lowered = lower(source, opset, schedule)
+        after = summarize(lowered)
+        InferShapesPass()(source)
+    except (InvalidModelError, UnsupportedOpError) as error:
+        broken, fault = isinstance(error, InvalidModelError), str(error)
+    before = summarize(source)
     if as_json:
         data = {"lowerable": fault is None, "fault": fault, "before": dataclasses.asdict(before)}
         console.print_json({**data, "after": None if after is None else dataclasses.asdict(after)})
@@ -165,15 +150,7 @@ def _counts(before: Summary, after: Summary) -> list[tuple[object, ...]]:
 _ROWS = 6
 
 
-def inspect_graph(
-    path: Path,
-    inputs: Sequence[str] | None,
-    outputs: Sequence[str] | None,
-    signature: str | None,
-    checkpoint: Path | None,
-    *,
-    as_json: bool,
-) -> None:
+def inspect_graph(path: Path, options: GraphOptions, *, as_json: bool) -> None:
     """Prints what is in a file.
 
     Raises:
@@ -183,9 +160,9 @@ def inspect_graph(
     from lstm_lower.tensorflow.anatomy import anatomy
     from lstm_lower.tensorflow.files.graph_files import NOTHING_SAVED, read_file
 
-    file = read_file(path, checkpoint)
-    contents = anatomy(file, signature, inputs, outputs)
-    command = None if file.is_empty else _command(contents, path, inputs, outputs, signature)
+    file, asked = read_file(path, options.checkpoint), (names_of(options.inputs), names_of(options.outputs))
+    contents = anatomy(file, options.signature, *asked)
+    command = None if file.is_empty else _command(contents, path, *asked, options.signature)
     if as_json:
         console.print_json({**dataclasses.asdict(contents), "command": command})
         return

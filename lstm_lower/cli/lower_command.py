@@ -4,43 +4,28 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import rich.progress
 import typer
-from rich.markup import escape
 
 from lstm_lower.cli import console
 from lstm_lower.cli.check_command import print_report, report_data
+from lstm_lower.cli.commands import Rewriting, before_and_after
 from lstm_lower.cli.inspect_command import nothing_to_lower
 from lstm_lower.cli.options import (
-    JsonOption,
     ModelArgument,
     OpsetOption,
-    PluginOption,
     RepairOption,
     ScheduleOption,
     SizeOption,
     TargetOption,
     parse_dims,
 )
-from lstm_lower.cli.sources import (
-    CheckpointOption,
-    ImportOptions,
-    InputsOption,
-    LoweredStateOption,
-    OutputsOption,
-    ShapesOption,
-    SignatureOption,
-    WeightsOption,
-    open_model,
-    settle_state,
-    state_form,
-)
-from lstm_lower.records.files import check_place, own_path, write_text
+from lstm_lower.cli.sources import LoweringOptions, open_model, settle_state
+from lstm_lower.records.files import own_path, write_text
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -53,8 +38,7 @@ if TYPE_CHECKING:
 def lower(
     model: ModelArgument,
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="The lowered model [default: <MODEL>.lowered.onnx].", show_default=False),
+        Path | None, typer.Option("--output", "-o", help="The lowered model [default: <MODEL>.lowered.onnx].")
     ] = None,
     opset: OpsetOption = None,
     schedule: ScheduleOption = "auto",
@@ -71,15 +55,9 @@ def lower(
     ] = False,
     verify_each: Annotated[bool, typer.Option("--verify-each", help="Verify the graph after every pass.")] = False,
     repair_v2_gradient: RepairOption = False,
-    inputs: InputsOption = None,
-    outputs: OutputsOption = None,
-    signature: SignatureOption = None,
-    weights: WeightsOption = None,
-    checkpoint: CheckpointOption = None,
-    shapes: ShapesOption = None,
-    state: LoweredStateOption = None,
-    plugin: PluginOption = None,
-    as_json: JsonOption = False,
+    *,
+    graph: LoweringOptions,
+    as_json: bool,
 ) -> None:
     """Lower every recurrent op of a model to standard ai.onnx operators.
 
@@ -88,28 +66,19 @@ def lower(
     The result is written only after onnx's checker has accepted it and onnxruntime has loaded it (and, under --check,
     its outputs are within tolerance). A failure leaves no file, and an existing one untouched.
     """
-    path = output if output is not None else model.parent / f"{model.stem}.lowered.onnx"
-    report = None
-    with console.errors(as_json=as_json, plugins=plugin):
-        from lstm_lower.records.model_files import save
-        from lstm_lower.runtime.loadable import check_loadable
+    rewriting, report = Rewriting(model, output, "lowered.onnx"), None
+    options, form = graph.with_form_of_state()
+    source = rewriting.read(lambda: open_model(model, options, opset))
+    steps = _Steps(opset, schedule, target, parse_dims(dim), repair_v2_gradient, verify_each)
+    lowered = _lower(source, steps, dump_passes)
+    if check:
+        from lstm_lower.runtime.proof.check import check as run_check
 
-        check_place(path)
-        start = time.perf_counter()
-        form, pairs = state_form(state)
-        source = open_model(model, ImportOptions(inputs, outputs, signature, weights, checkpoint, shapes, pairs, opset))
-        check_place(path)  # now that it is known what else the model consists of
-        steps = _Steps(opset, schedule, target, parse_dims(dim), repair_v2_gradient, verify_each)
-        lowered = _lower(source, steps, dump_passes)
-        if check:
-            from lstm_lower.runtime.proof.check import check as run_check
-
-            report = run_check(source, lowered, sizes=steps.sizes)
-        seconds = time.perf_counter() - start
-        settle_state(lowered, form)
-        if report is None or report.passed:
-            save(lowered, path, external_data=external_data or None, check=check_loadable)
-        _print_result(source, lowered, path, seconds, report, as_json)
+        report = run_check(source, lowered, sizes=steps.sizes)
+    settle_state(lowered, form)
+    if report is None or report.passed:
+        rewriting.write(lowered, external_data or None)
+    _print_result(source, lowered, rewriting, report, as_json=as_json)
     if report is not None and not report.passed:
         console.err().print("[bold red]error:[/] the lowered model is out of tolerance; nothing is written")
         raise typer.Exit(1)
@@ -183,33 +152,22 @@ def _progress(steps: Sequence[Pass]) -> Iterator[Pass]:
 
 
 def _print_result(
-    source: ir.Model, lowered: ir.Model, target: Path, seconds: float, report: Report | None, as_json: bool
+    source: ir.Model, lowered: ir.Model, rewriting: Rewriting, report: Report | None, *, as_json: bool
 ) -> None:
     from lstm_lower.passes.summary import summarize
     from lstm_lower.records import origin
 
     before, after = summarize(source), summarize(lowered)
-    written = report is None or report.passed
-    if as_json:
-        data = {
-            "output": str(target) if written else None,
-            "opset": after.opset,
-            "seconds": seconds,
-            "lowered": collections.Counter(composite.op for composite in before.composites),
-            "nodes": {"before": before.nodes, "after": after.nodes},
-            "loops": {"before": before.loops, "after": after.loops},
-            "check": None if report is None else report_data(report),
-        }
-        console.print_json(data)
-        return
-    if report is not None:
+    if report is not None and not as_json:
         print_report(report)
     counts = collections.Counter(composite.op for composite in before.composites)
+    data = {"opset": after.opset, "lowered": counts, **before_and_after(before, after)}
+    data["check"] = None if report is None else report_data(report)
     ops = ", ".join(f"{count} {op}" for op, count in sorted(counts.items())) or nothing_to_lower(
         before, after, imported=origin.METADATA_KEY in source.metadata_props
     )
-    sizes = f"{before.nodes} -> {after.nodes} nodes, {after.loops} loops, opset {after.opset}, {seconds:.2f} s"
-    for line in [f"{ops}: {sizes}"] if counts else [ops, sizes]:
-        console.out().print(escape(line))
-    if written:
-        console.out().print(escape(f"wrote {target} ({console.bytes_text(target.stat().st_size)})"))
+    sizes = (
+        f"{before.nodes} -> {after.nodes} nodes, {after.loops} loops, opset {after.opset}, {rewriting.seconds:.2f} s"
+    )
+    lines = [f"{ops}: {sizes}"] if counts else [ops, sizes]
+    rewriting.tell(data, lines, as_json=as_json)

@@ -18,7 +18,8 @@ import lstm_lower
 from lstm_lower.cli import console
 from lstm_lower.cli.bench_command import bench
 from lstm_lower.cli.check_command import check
-from lstm_lower.cli.diff_command import diff
+from lstm_lower.cli.commands import command
+from lstm_lower.cli.diff_command import TROUBLE, diff
 from lstm_lower.cli.export_command import export
 from lstm_lower.cli.gradient_command import gradient
 from lstm_lower.cli.head_command import head, split
@@ -119,19 +120,22 @@ def _main(
             stream.reconfigure(errors="backslashreplace")
 
 
-app.command(cls=_Command)(lower)
-app.command(cls=_Command)(gradient)
-app.command(cls=_Command)(lora)
-app.command(cls=_Command)(head)
-app.command(cls=_Command)(split)
-app.command(cls=_Command)(merge)
-app.command(cls=_Command)(export)
-app.command(cls=_Command)(inspect)
-app.command(cls=_Command)(run)
-app.command(cls=_Command)(train)
-app.command(cls=_Command)(check)
-app.command(cls=_Command)(bench)
-app.command(cls=_Command)(ops)
-app.command(cls=_Command)(optimize)
-app.command(cls=_Command)(report)
-app.command(cls=_Command)(diff)
+for _each in (
+    lower,
+    gradient,
+    lora,
+    head,
+    split,
+    merge,
+    export,
+    inspect,
+    run,
+    train,
+    check,
+    bench,
+    ops,
+    optimize,
+    report,
+):
+    app.command(cls=_Command)(command(_each))
+app.command(cls=_Command)(command(diff, code=TROUBLE))

@@ -12,7 +12,6 @@ import typer
 from rich.markup import escape
 
 from lstm_lower.cli import console
-from lstm_lower.cli.options import JsonOption, PluginOption
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.registry import SYNONYMS, is_ours
 
@@ -24,26 +23,23 @@ OURS = "lstm-lower"
 
 
 def ops(
-    op: Annotated[
-        str | None, typer.Argument(metavar="[OP]", help="One op, in detail: NAME or DOMAIN.NAME.", show_default=False)
-    ] = None,
-    plugin: PluginOption = None,
-    as_json: JsonOption = False,
+    op: Annotated[str | None, typer.Argument(metavar="[OP]", help="One op, in detail: NAME or DOMAIN.NAME.")] = None,
+    *,
+    as_json: bool,
 ) -> None:
     """List the ops that can be lowered, built-in ones and those of plug-ins, or show one of them in detail."""
-    with console.errors(as_json=as_json, plugins=plugin):
-        from lstm_lower.passes.rules.registry import lowerable, lowerable_as
+    from lstm_lower.passes.rules.registry import lowerable, lowerable_as
 
-        known = lowerable()
-        chosen = None if op is None else lowerable_as(op)
-        if op is not None and chosen is None:
-            raise InvalidInputError(f"ops requires an op that can be lowered, got {op!r}{_nearest(op, known)}")
-        if as_json:
-            console.print_json([_describe(each) for each in known] if chosen is None else _describe(chosen))
-        elif chosen is not None:
-            _print_one(_describe(chosen))
-        else:
-            _print_all([_describe(each) for each in known])
+    known = lowerable()
+    chosen = None if op is None else lowerable_as(op)
+    if op is not None and chosen is None:
+        raise InvalidInputError(f"ops requires an op that can be lowered, got {op!r}{_nearest(op, known)}")
+    if as_json:
+        console.print_json([_describe(each) for each in known] if chosen is None else _describe(chosen))
+    elif chosen is not None:
+        _print_one(_describe(chosen))
+    else:
+        _print_all([_describe(each) for each in known])
 
 
 def _nearest(op: str, known: Iterable[type[OpDef]]) -> str:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
-from lstm_lower.cli import console
-from lstm_lower.cli.options import JsonOption, ModelArgument, PluginOption, ScheduleOption
+from lstm_lower.cli.commands import Rewriting, before_and_after
+from lstm_lower.cli.options import ModelArgument, ScheduleOption
 from lstm_lower.cli.sources import StateFormOption, settle_state
 from lstm_lower.errors import UnsupportedOpError
-from lstm_lower.records.files import check_place, own_path, write_text
+from lstm_lower.records.files import own_path, write_text
 
 if TYPE_CHECKING:
     from lstm_lower.passes.trace import Trace
@@ -22,8 +20,7 @@ if TYPE_CHECKING:
 def optimize(
     model: ModelArgument,
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="The result [default: <MODEL>.optimized.onnx].", show_default=False),
+        Path | None, typer.Option("--output", "-o", help="The result [default: <MODEL>.optimized.onnx].")
     ] = None,
     schedule: ScheduleOption = "auto",
     dump_passes: Annotated[
@@ -32,77 +29,56 @@ def optimize(
     ] = None,
     passes: Annotated[
         str | None,
-        typer.Option(
-            "--passes",
-            metavar="NAME,...",
-            help="Passes in your order, in place of the loop optimiser.",
-            show_default=False,
-        ),
+        typer.Option("--passes", metavar="NAME,...", help="Passes in your order, in place of the loop optimiser."),
     ] = None,
     external_data: Annotated[
         bool | None,
         typer.Option(
             "--external-data/--no-external-data",
             help="Keep weights in a file of their own, <output>.<hash>.data [default: if MODEL's are in one].",
-            show_default=False,
         ),
     ] = None,
     verify_each: Annotated[bool, typer.Option("--verify-each", help="Verify the graph after every pass.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Print what was left unchanged, and why.")] = False,
     state: StateFormOption = None,
-    plugin: PluginOption = None,
-    as_json: JsonOption = False,
+    *,
+    as_json: bool,
 ) -> None:
     """Take work out of the Scan loops of any ONNX model.
 
     The loops may come from any exporter or automatic differentiation. Results agree up to rounding. The file is written
     only after onnx's checker has accepted it and onnxruntime has loaded it.
     """
-    target = output if output is not None else model.parent / f"{model.stem}.optimized.onnx"
-    with console.errors(as_json=as_json, plugins=plugin):
-        from lstm_lower.passes.pipeline import optimize as run_optimizer
-        from lstm_lower.passes.summary import summarize
-        from lstm_lower.passes.trace import Trace
-        from lstm_lower.records.model_files import has_external_data, load, save
-        from lstm_lower.runtime.loadable import check_loadable
+    from lstm_lower.passes.pipeline import optimize as run_optimizer
+    from lstm_lower.passes.summary import summarize
+    from lstm_lower.passes.trace import Trace
+    from lstm_lower.records.model_files import has_external_data
 
-        check_place(target)
-        start = time.perf_counter()
-        source = load(model)
-        check_place(target)  # now that it is known what else the model consists of
-        trace = Trace(dump=dump_passes is not None)
-        chosen = None if passes is None else [name.strip() for name in passes.split(",") if name.strip()]
-        optimized = run_optimizer(source, schedule, passes=chosen, trace=trace, verify_each=verify_each)
-        seconds = time.perf_counter() - start
-        if dump_passes is not None:
-            _write_dumps(dump_passes, trace)
-        before, after = summarize(source), summarize(optimized)
-        if after.composites:
-            # onnxruntime does not know them: the file would be of no use.
-            raise UnsupportedOpError("\n".join(trace.notes))
-        settle_state(optimized, state)
-        external = has_external_data(optimized) or None if external_data is None else external_data
-        save(optimized, target, external_data=external, check=check_loadable)
-        if as_json:
-            console.print_json(
-                {
-                    "output": str(target),
-                    "seconds": seconds,
-                    "nodes": {"before": before.nodes, "after": after.nodes},
-                    "loops": {"before": before.loops, "after": after.loops},
-                    "passes": [change.pass_name for change in trace.changes],
-                    "notes": trace.notes,
-                    "left_alone": [str(refusal) for refusal in trace.refusals],
-                }
-            )
-            return
-        sizes = f"{before.nodes} -> {after.nodes} nodes, {before.loops} -> {after.loops} loops, {seconds:.2f} s"
-        console.out().print(escape(sizes))
-        for note in trace.notes:
-            console.out().print(escape(note))
-        for refusal in trace.refusals if explain else []:
-            console.out().print(escape(f"left alone: {refusal}"))
-        console.out().print(escape(f"wrote {target} ({console.bytes_text(target.stat().st_size)})"))
+    rewriting = Rewriting(model, output, "optimized.onnx")
+    source = rewriting.read(model)
+    trace = Trace(dump=dump_passes is not None)
+    chosen = None if passes is None else [name.strip() for name in passes.split(",") if name.strip()]
+    optimized = run_optimizer(source, schedule, passes=chosen, trace=trace, verify_each=verify_each)
+    if dump_passes is not None:
+        _write_dumps(dump_passes, trace)
+    before, after = summarize(source), summarize(optimized)
+    if after.composites:
+        # onnxruntime does not know them: the file would be of no use.
+        raise UnsupportedOpError("\n".join(trace.notes))
+    settle_state(optimized, state)
+    external = has_external_data(optimized) or None if external_data is None else external_data
+    rewriting.write(optimized, external)
+    sizes = f"{before.nodes} -> {after.nodes} nodes, {before.loops} -> {after.loops} loops"
+    left = [str(refusal) for refusal in trace.refusals]
+    lines = [f"{sizes}, {rewriting.seconds:.2f} s", *trace.notes]
+    lines += [f"left alone: {text}" for text in left if explain]
+    data = {
+        **before_and_after(before, after),
+        "passes": [change.pass_name for change in trace.changes],
+        "notes": trace.notes,
+        "left_alone": left,
+    }
+    rewriting.tell(data, lines, as_json=as_json)
 
 
 def _write_dumps(folder: Path, trace: Trace) -> None:

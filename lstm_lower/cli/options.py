@@ -10,7 +10,7 @@ import typer
 from lstm_lower import arguments
 from lstm_lower.errors import InvalidInputError
 
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A model.", show_default=False)]
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A model.")]
 OpsetOption = Annotated[
     int | None, typer.Option("--opset", help="ai.onnx version of the result [default: the model's own, at least 13].")
 ]
@@ -20,17 +20,11 @@ RepairOption = Annotated[
     typer.Option("--repair-v2-gradient", help="Lower a BlockLSTMGrad that a BlockLSTMV2 feeds as BlockLSTMGradV2."),
 ]
 InputsOption = Annotated[
-    Path | None,
-    typer.Option("--inputs", "--data", "-i", help="Feeds in a .npz file [default: random ones].", show_default=False),
+    Path | None, typer.Option("--inputs", "--data", "-i", help="Feeds in a .npz file [default: random ones].")
 ]
 DimOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--dim",
-        metavar="NAME=SIZE",
-        help="Open size of random feeds, by its name or place (x.2).",
-        show_default=False,
-    ),
+    typer.Option("--dim", metavar="NAME=SIZE", help="Open size of random feeds, by its name or place (x.2)."),
 ]
 TargetOption = Annotated[
     str | None,
@@ -38,14 +32,10 @@ TargetOption = Annotated[
         "--target",
         help="Runtime that the result is for: cuda, cuda-graph, openvino, ggml, webgpu, webgpu-web, tensorrt, rocm, "
         "directml or coreml [default: processors; runs on any].",
-        show_default=False,
     ),
 ]
 SizeOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--dim", metavar="NAME=SIZE", help="Fix an open size, by its name or place (x.2).", show_default=False
-    ),
+    list[str] | None, typer.Option("--dim", metavar="NAME=SIZE", help="Fix an open size, by its name or place (x.2).")
 ]
 StateSizeOption = Annotated[
     list[str] | None,
@@ -53,7 +43,6 @@ StateSizeOption = Annotated[
         "--dim",
         metavar="NAME=SIZE",
         help="Open size of the state, such as classes=5 for a head whose class count is open.",
-        show_default=False,
     ),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of random feeds.")]
@@ -68,22 +57,8 @@ ProviderOption = Annotated[
 ]
 PrecisionOption = Annotated[
     str | None,
-    typer.Option(
-        "--precision",
-        help="Precision of the provider's arithmetic, such as bfloat16 [default: float32].",
-        show_default=False,
-    ),
+    typer.Option("--precision", help="Precision of the provider's arithmetic, such as bfloat16 [default: float32]."),
 ]
-PluginOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--plugin",
-        metavar="MODULE",
-        help="A module, or a Python file, that defines ops; may be repeated.",
-        show_default=False,
-    ),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def parse_dims(dims: list[str] | None) -> dict[str, int]:

@@ -10,31 +10,19 @@ import typer
 from rich.markup import escape
 
 from lstm_lower.cli import console
+from lstm_lower.cli.commands import Rewriting, before_and_after
 from lstm_lower.cli.options import (
     DimOption,
-    JsonOption,
     ModelArgument,
     OpsetOption,
-    PluginOption,
     ProviderOption,
     ScheduleOption,
     SeedOption,
     parse_dims,
 )
-from lstm_lower.cli.sources import (
-    CheckpointOption,
-    ImportOptions,
-    InputsOption,
-    OutputsOption,
-    ShapesOption,
-    SignatureOption,
-    StateOption,
-    WeightsOption,
-    open_model,
-    state_form,
-)
+from lstm_lower.cli.sources import ImportOptions, open_model
 from lstm_lower.errors import InvalidInputError, LstmLowerError
-from lstm_lower.records.files import atomic_files, check_place, write_text
+from lstm_lower.records.files import atomic_files, write_text
 
 if TYPE_CHECKING:
     from lstm_lower.report.analysis import Analysis, Feeds
@@ -43,11 +31,10 @@ if TYPE_CHECKING:
 def report(
     model: ModelArgument,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The page [default: <MODEL>.report.html].", show_default=False)
+        Path | None, typer.Option("--output", "-o", help="The page [default: <MODEL>.report.html].")
     ] = None,
     data: Annotated[
-        Path | None,
-        typer.Option("--data", "-i", help="Feeds in a .npz file [default: random ones].", show_default=False),
+        Path | None, typer.Option("--data", "-i", help="Feeds in a .npz file [default: random ones].")
     ] = None,
     dim: DimOption = None,
     seed: SeedOption = 0,
@@ -64,20 +51,13 @@ def report(
             "--node-data",
             metavar="DIR",
             help="Also write the lowered model, times.json and errors.json for Model Explorer there.",
-            show_default=False,
         ),
     ] = None,
     opset: OpsetOption = None,
     schedule: ScheduleOption = "auto",
-    inputs: InputsOption = None,
-    outputs: OutputsOption = None,
-    signature: SignatureOption = None,
-    weights: WeightsOption = None,
-    checkpoint: CheckpointOption = None,
-    shapes: ShapesOption = None,
-    state: StateOption = None,
-    plugin: PluginOption = None,
-    as_json: JsonOption = False,
+    *,
+    graph: ImportOptions,
+    as_json: bool,
 ) -> None:
     """Write a page for a browser: a model's graph before and after every pass, errors, times and inputs.
 
@@ -85,37 +65,34 @@ def report(
     even if an output is out of tolerance, which the page then shows; use `check` for an exit code. A failure leaves no
     file, and an existing one untouched.
     """
-    target = output if output is not None else model.parent / f"{model.stem}.report.html"
-    with console.errors(as_json=as_json, plugins=plugin):
-        from lstm_lower.report.analysis import analyse, measured
-        from lstm_lower.report.contents import contents
-        from lstm_lower.report.page import page
+    from lstm_lower.report.analysis import analyse, measured
+    from lstm_lower.report.contents import contents
+    from lstm_lower.report.page import page
 
-        if node_data is not None and not run:
-            raise InvalidInputError("--node-data requires a run, got --no-run")
-        if node_data is not None and node_data.exists() and not node_data.is_dir():
-            raise InvalidInputError(f"--node-data requires a folder, got the file {node_data}")
-        if inputs is not None and inputs.endswith(".npz"):
-            raise InvalidInputError(
-                f"--inputs requires names of a TensorFlow graph's inputs, got {inputs}; --data takes feeds"
-            )
-        check_place(target)
-        feeds = _feeds(data, dim, seed, provider, run=run)
-        _, pairs = state_form(state)
-        source = open_model(model, ImportOptions(inputs, outputs, signature, weights, checkpoint, shapes, pairs, opset))
-        check_place(target)  # now that it is known what else the model consists of
-        analysis = analyse(source, opset, schedule, only_optimize=only_optimize)
-        if feeds is not None:
-            try:
-                analysis = measured(analysis, feeds)
-            except LstmLowerError as error:
-                raise InvalidInputError(f"{error}; --no-run writes a report without errors and times") from error
-        lowered = f"{model.stem}.lowered.onnx"
-        text = page(contents(analysis, model.name, lowered))
-        if node_data is not None:
-            _write_node_data(node_data, lowered, analysis)
-        write_text(target, text)
-        _print(analysis, target, as_json=as_json)
+    if node_data is not None and not run:
+        raise InvalidInputError("--node-data requires a run, got --no-run")
+    if node_data is not None and node_data.exists() and not node_data.is_dir():
+        raise InvalidInputError(f"--node-data requires a folder, got the file {node_data}")
+    if graph.inputs is not None and graph.inputs.endswith(".npz"):
+        raise InvalidInputError(
+            f"--inputs requires names of a TensorFlow graph's inputs, got {graph.inputs}; --data takes feeds"
+        )
+    rewriting = Rewriting(model, output, "report.html")
+    feeds = _feeds(data, dim, seed, provider, run=run)
+    options, _ = graph.with_form_of_state()
+    source = rewriting.read(lambda: open_model(model, options, opset))
+    analysis = analyse(source, opset, schedule, only_optimize=only_optimize)
+    if feeds is not None:
+        try:
+            analysis = measured(analysis, feeds)
+        except LstmLowerError as error:
+            raise InvalidInputError(f"{error}; --no-run writes a report without errors and times") from error
+    lowered = f"{model.stem}.lowered.onnx"
+    text = page(contents(analysis, model.name, lowered))
+    if node_data is not None:
+        _write_node_data(node_data, lowered, analysis)
+    write_text(rewriting.path, text)
+    _print(analysis, rewriting.path, as_json=as_json)
 
 
 def _feeds(
@@ -153,8 +130,7 @@ def _print(analysis: Analysis, target: Path, *, as_json: bool) -> None:
                 "output": str(target),
                 "bytes": size,
                 "seconds": analysis.seconds,
-                "nodes": {"before": before.nodes, "after": after.nodes},
-                "loops": {"before": before.loops, "after": after.loops},
+                **before_and_after(before, after),
                 "passes": [step.pass_name for step in analysis.history.steps[1:]],
                 "passed": None if check is None else check.passed,
                 "verdict": None if check is None else check.verdict,

@@ -14,9 +14,7 @@ from lstm_lower.cli import console
 from lstm_lower.cli.options import (
     DimOption,
     InputsOption,
-    JsonOption,
     ModelArgument,
-    PluginOption,
     PrecisionOption,
     ProviderOption,
     SeedOption,
@@ -40,9 +38,7 @@ _SHOWN_ELEMENTS = 4
 def run(
     model: ModelArgument,
     inputs: InputsOption = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the outputs to a .npz file.", show_default=False)
-    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the outputs to a .npz file.")] = None,
     dim: DimOption = None,
     seed: SeedOption = 0,
     keep: Annotated[
@@ -51,18 +47,16 @@ def run(
             "--keep",
             metavar="NAMES",
             help="Arrays of --inputs that are written beside the outputs, such as targets, separated by commas.",
-            show_default=False,
         ),
     ] = None,
     batch_size: Annotated[
-        int | None,
-        typer.Option("--batch-size", min=1, help="Samples of a run, along the first axis.", show_default=False),
+        int | None, typer.Option("--batch-size", min=1, help="Samples of a run, along the first axis.")
     ] = None,
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="Runs; the fastest one's time is printed.")] = 1,
     provider: ProviderOption = None,
     precision: PrecisionOption = None,
-    plugin: PluginOption = None,
-    as_json: JsonOption = False,
+    *,
+    as_json: bool,
 ) -> None:
     """Run a model on feeds from a .npz file, or on random ones.
 
@@ -70,46 +64,43 @@ def run(
     in:<input> and out:<output>), the largest difference from them is printed, relative to the output's largest
     magnitude.
     """
-    with console.errors(as_json=as_json, plugins=plugin):
-        from lstm_lower.records.model_files import load
-        from lstm_lower.runtime import feeds
-        from lstm_lower.runtime.session import Session
+    from lstm_lower.records.model_files import load
+    from lstm_lower.runtime import feeds
+    from lstm_lower.runtime.session import Session
 
-        loaded = load(model)
-        check_place(output)
-        sizes = parse_dims(dim)
-        given, recorded = (
-            feeds.read_arrays(inputs) if inputs is not None else (feeds.random_feeds(loaded, sizes, seed), {})
-        )
-        kept = _kept(given, names_of(keep) or [])
-        session = Session(loaded, provider, precision=precision)
-        fed = {name: array for name, array in given.items() if name not in kept or name in session.inputs}
-        if session.choice is not None:
-            console.err().print(f"provider: {session.choice}", markup=False)
-        results: dict[str, Array] = {}
-        times = []
-        for _ in range(repeat):
-            start = time.perf_counter()
-            with feeds.drawn_sizes_explained(loaded, sizes, drawn=inputs is None):
-                results = session.run(fed) if batch_size is None else _in_batches(session, fed, batch_size)
-            times.append(time.perf_counter() - start)
-        if output is not None:
-            feeds.write_arrays(output, results | kept)
-        rows = [_row(name, array, recorded.get(name)) for name, array in results.items()]
-        if as_json:
-            console.print_json({"seconds": min(times), "outputs": rows})
-            return
-        columns = ["output", "dtype", "shape", "min", "mean", "max", *(["rel. to recorded"] if recorded else [])]
-        cells = [
-            [row["name"], row["dtype"], console.shape_text(row["shape"])]
-            + [_number(row[key]) for key in ("min", "mean", "max", *(["relative_to_recorded"] if recorded else []))]
-            for row in rows
-        ]
-        console.table(*columns, rows=cells, right=columns[3:])
-        runs = f", fastest of {repeat}" if repeat > 1 else ""
-        console.out().print(f"\n{min(times) * 1e3:.3f} ms{runs}")
-        if output is not None:
-            console.out().print(escape(f"wrote {output} ({console.bytes_text(output.stat().st_size)})"))
+    loaded = load(model)
+    check_place(output)
+    sizes = parse_dims(dim)
+    given, recorded = feeds.read_arrays(inputs) if inputs is not None else (feeds.random_feeds(loaded, sizes, seed), {})
+    kept = _kept(given, names_of(keep) or [])
+    session = Session(loaded, provider, precision=precision)
+    fed = {name: array for name, array in given.items() if name not in kept or name in session.inputs}
+    if session.choice is not None:
+        console.err().print(f"provider: {session.choice}", markup=False)
+    results: dict[str, Array] = {}
+    times = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        with feeds.drawn_sizes_explained(loaded, sizes, drawn=inputs is None):
+            results = session.run(fed) if batch_size is None else _in_batches(session, fed, batch_size)
+        times.append(time.perf_counter() - start)
+    if output is not None:
+        feeds.write_arrays(output, results | kept)
+    rows = [_row(name, array, recorded.get(name)) for name, array in results.items()]
+    if as_json:
+        console.print_json({"seconds": min(times), "outputs": rows})
+        return
+    columns = ["output", "dtype", "shape", "min", "mean", "max", *(["rel. to recorded"] if recorded else [])]
+    cells = [
+        [row["name"], row["dtype"], console.shape_text(row["shape"])]
+        + [_number(row[key]) for key in ("min", "mean", "max", *(["relative_to_recorded"] if recorded else []))]
+        for row in rows
+    ]
+    console.table(*columns, rows=cells, right=columns[3:])
+    runs = f", fastest of {repeat}" if repeat > 1 else ""
+    console.out().print(f"\n{min(times) * 1e3:.3f} ms{runs}")
+    if output is not None:
+        console.out().print(escape(f"wrote {output} ({console.bytes_text(output.stat().st_size)})"))
 
 
 def _kept(given: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:

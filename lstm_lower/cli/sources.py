@@ -20,106 +20,110 @@ if TYPE_CHECKING:
 
     from lstm_lower.tensorflow.anatomy import Anatomy
 
-_INPUTS_HELP = "Inputs of a TensorFlow graph, separated by commas [default: those that `inspect` proposes]."
-InputsOption = Annotated[
-    str | None,
-    typer.Option("--inputs", "--graph-inputs", metavar="NAMES", help=_INPUTS_HELP, show_default=False),
-]
-# Of a command whose `--inputs` are feeds.
-GraphInputsOption = Annotated[
-    str | None, typer.Option("--graph-inputs", metavar="NAMES", help=_INPUTS_HELP, show_default=False)
-]
-OutputsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--outputs",
-        metavar="NAMES",
-        help="Outputs of a TensorFlow graph, separated by commas [default: those that `inspect` proposes].",
-        show_default=False,
-    ),
-]
-SignatureOption = Annotated[str | None, typer.Option("--signature", metavar="NAME", help="Signature of a SavedModel.")]
-CheckpointOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--checkpoint", metavar="PATH", help="Values of a TensorFlow graph's variables: a prefix or folder.",
-        show_default=False,
-    ),
-]  # fmt: skip
-
-
-WeightsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--weights",
-        metavar="inputs|initializers",
-        help="What a TensorFlow graph's variables become [default: inputs of a training step, else initializers].",
-        show_default=False,
-    ),
-]
-ShapesOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--shapes",
-        metavar="NAME=SIZES",
-        help="Sizes of an input of a TensorFlow graph: numbers, names, or ? (ids:0=20,batch); may be repeated.",
-        show_default=False,
-    ),
-]
-StateOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--state",
-        metavar="INPUT=OUTPUT",
-        help="An output of a TensorFlow graph that is an input's next value; may be repeated.",
-        show_default=False,
-    ),
-]
-LoweredStateOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--state",
-        metavar="inputs|defaults|INPUT=OUTPUT",
-        help="Whether inputs with initial values become required inputs of the result or keep them as defaults, which "
-        "onnxruntime-node and -web cannot feed [default: defaults]. INPUT=OUTPUT: an output of a TensorFlow graph that "
-        "is an input's next value; may be repeated.",
-        show_default=False,
-    ),
-]
-
-
 StateFormOption = Annotated[
     Literal["inputs", "defaults"] | None,
     typer.Option(
         help="Whether inputs of state with initial values become required inputs of the result or keep them as "
-        "defaults, which onnxruntime-node and -web cannot feed [default: defaults].",
-        show_default=False,
+        "defaults, which onnxruntime-node and -web cannot feed [default: defaults]."
     ),
 ]
+_INPUTS_HELP = "Inputs of a TensorFlow graph, separated by commas [default: those that `inspect` proposes]."
 
 
 @dataclasses.dataclass(frozen=True)
-class ImportOptions:
-    """The options of a command that say how a TensorFlow graph is imported, as they are written."""
+class GraphOptions:
+    """The options of a command that say which part of a TensorFlow graph it is about, as they are written."""
 
-    inputs: str | None = None
-    outputs: str | None = None
-    signature: str | None = None
-    weights: str | None = None
-    checkpoint: Path | None = None
-    shapes: Sequence[str] | None = None
-    state: Sequence[str] | None = None
-    opset: int | None = None
+    inputs: Annotated[str | None, typer.Option("--inputs", "--graph-inputs", metavar="NAMES", help=_INPUTS_HELP)] = None
+    outputs: Annotated[
+        str | None,
+        typer.Option(
+            "--outputs",
+            metavar="NAMES",
+            help="Outputs of a TensorFlow graph, separated by commas [default: those that `inspect` proposes].",
+        ),
+    ] = None
+    signature: Annotated[str | None, typer.Option("--signature", metavar="NAME", help="Signature of a SavedModel.")] = (
+        None
+    )
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            "--checkpoint", metavar="PATH", help="Values of a TensorFlow graph's variables: a prefix or folder."
+        ),
+    ] = None
 
     def refuse(self, path: Path) -> None:
         """Raises an InvalidInputError for options of a TensorFlow graph, of which the file holds none."""
-        given = [name for name, value in vars(self).items() if value and name != "opset"]
+        given = [name for name, value in vars(self).items() if value]
         if given:
             path.stat()  # of a file that is not there nothing else needs to be said
             raise InvalidInputError(f"--{given[0]} requires a TensorFlow graph, got {path}")
 
 
-def state_form(texts: Sequence[str] | None) -> tuple[Literal["inputs", "defaults"] | None, list[str]]:
+@dataclasses.dataclass(frozen=True)
+class ImportOptions(GraphOptions):
+    """The options of a command that say how a TensorFlow graph is imported."""
+
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            "--weights",
+            metavar="inputs|initializers",
+            help="What a TensorFlow graph's variables become [default: inputs of a training step, else initializers].",
+        ),
+    ] = None
+    shapes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--shapes",
+            metavar="NAME=SIZES",
+            help="Sizes of an input of a TensorFlow graph: numbers, names, or ? (ids:0=20,batch); may be repeated.",
+        ),
+    ] = None
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state",
+            metavar="INPUT=OUTPUT",
+            help="An output of a TensorFlow graph that is an input's next value; may be repeated.",
+        ),
+    ] = None
+
+    def with_form_of_state(self) -> tuple[ImportOptions, Literal["inputs", "defaults"] | None]:
+        """The options with the pairs of `--state` alone, and what becomes of initial values, which it says, too.
+
+        Raises:
+            InvalidInputError: a value is neither, or both forms are asked for.
+        """
+        form, pairs = _state_form(self.state)
+        return dataclasses.replace(self, state=pairs), form
+
+
+@dataclasses.dataclass(frozen=True)
+class LoweringOptions(ImportOptions):
+    """Those of `lower`, whose result has its state in one of two forms."""
+
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state",
+            metavar="inputs|defaults|INPUT=OUTPUT",
+            help="Whether inputs with initial values become required inputs of the result or keep them as defaults, "
+            "which onnxruntime-node and -web cannot feed [default: defaults]. INPUT=OUTPUT: an output of a TensorFlow "
+            "graph that is an input's next value; may be repeated.",
+        ),
+    ] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class FedImportOptions(ImportOptions):
+    """Those of a command whose `--inputs` are feeds."""
+
+    inputs: Annotated[str | None, typer.Option("--graph-inputs", metavar="NAMES", help=_INPUTS_HELP)] = None
+
+
+def _state_form(texts: Sequence[str] | None) -> tuple[Literal["inputs", "defaults"] | None, list[str]]:
     """Divides the values of `--state`: what becomes of initial values, and pairs.
 
     Raises:
@@ -153,12 +157,13 @@ def settle_state(model: ir.Model, form: Literal["inputs", "defaults"] | None) ->
         )
 
 
-def open_model(path: Path, options: ImportOptions) -> ir.Model:
+def open_model(path: Path, options: ImportOptions, opset: int | None = None) -> ir.Model:
     """Reads an ONNX model, or imports a file of TensorFlow's and says what was chosen that the options leave open.
 
     Args:
         path: the file.
         options: how to import it; inputs and outputs that they leave open are those that `inspect` proposes.
+        opset: version of ai.onnx that a graph is imported for.
 
     Raises:
         InvalidInputError: options of TensorFlow graphs are given for an ONNX file, or do not fit the graph.
@@ -175,7 +180,7 @@ def open_model(path: Path, options: ImportOptions) -> ir.Model:
 
     import_arguments(options)  # what is malformed is said before the file is read
     options = _tell_chosen(chosen(path, options), options)
-    arguments = import_arguments(options)
+    arguments = import_arguments(options, opset)
     model = load(from_tensorflow(path, checkpoint=options.checkpoint, signature=options.signature, **arguments))
     if options.weights is None:
         _tell_weights(model)
@@ -188,7 +193,7 @@ def opened(path: Path, options: ImportOptions) -> Path | ir.Model:
     return path if plain else open_model(path, options)
 
 
-def import_arguments(options: ImportOptions) -> dict[str, Any]:
+def import_arguments(options: ImportOptions, opset: int | None = None) -> dict[str, Any]:
     """Arguments of `from_tensorflow` besides the source, its signature and its checkpoint.
 
     Raises:
@@ -197,7 +202,7 @@ def import_arguments(options: ImportOptions) -> dict[str, Any]:
     return {
         "inputs": names_of(options.inputs),
         "outputs": names_of(options.outputs),
-        "opset": options.opset,
+        "opset": opset,
         "weights": _weights(options.weights),
         "shapes": _shapes(options.shapes or ()),
         "state": dict(_pair("state", text, "INPUT=OUTPUT") for text in options.state or ()),

@@ -11,23 +11,8 @@ import typer
 
 from lstm_lower.cli import console
 from lstm_lower.cli.keras_files import KerasFile, is_keras
-from lstm_lower.cli.options import (
-    JsonOption,
-    ModelArgument,
-    PluginOption,
-    PrecisionOption,
-    ProviderOption,
-    StateSizeOption,
-    parse_dims,
-)
-from lstm_lower.cli.sources import (
-    CheckpointOption,
-    ImportOptions,
-    InputsOption,
-    OutputsOption,
-    SignatureOption,
-    opened,
-)
+from lstm_lower.cli.options import ModelArgument, PrecisionOption, ProviderOption, StateSizeOption, parse_dims
+from lstm_lower.cli.sources import GraphOptions, ImportOptions, opened
 from lstm_lower.cli.train_options import (
     AxisOption,
     BucketOption,
@@ -56,12 +41,9 @@ if TYPE_CHECKING:
 def train(
     model: ModelArgument,
     data: DataOption,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="The run's folder; a run in it is continued.", show_default=False)
-    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The run's folder; a run in it is continued.")],
     validation: Annotated[
-        Path | None,
-        typer.Option("--validation", help="Data to evaluate on after each epoch, as --data.", show_default=False),
+        Path | None, typer.Option("--validation", help="Data to evaluate on after each epoch, as --data.")
     ] = None,
     epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes over the data, from the run's start.")] = 1,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Samples per step.")] = 32,
@@ -78,27 +60,23 @@ def train(
     ] = "constant",
     warmup: Annotated[int, typer.Option(min=0, help="Steps over which the learning rate rises to its value.")] = 0,
     every: Annotated[
-        int,
-        typer.Option("--schedule-every", min=1, help="Epochs between steps, or that make a plateau."),
+        int, typer.Option("--schedule-every", min=1, help="Epochs between steps, or that make a plateau.")
     ] = 10,
     factor: Annotated[
         float, typer.Option("--schedule-factor", help="Factor of the rate at a step or on a plateau.")
     ] = 0.1,
-    patience: Annotated[
-        int | None, typer.Option(min=1, help="End after so many epochs without progress.", show_default=False)
-    ] = None,
+    patience: Annotated[int | None, typer.Option(min=1, help="End after so many epochs without progress.")] = None,
     min_delta: Annotated[float, typer.Option("--min-delta", min=0.0, help="Least change that is progress.")] = 0.0,
     monitor: Annotated[
         str | None, typer.Option(help="The value that chooses the best epoch [default: val_loss, or loss].")
     ] = None,
     mode: Annotated[
-        Literal["min", "max"] | None,
-        typer.Option(help="Whether a small or a large value is better.", show_default=False),
+        Literal["min", "max"] | None, typer.Option(help="Whether a small or a large value is better.")
     ] = None,
     clip_norm: Annotated[float | None, typer.Option(help="Limit of the norm over all gradients.")] = None,
     accumulate: Annotated[int, typer.Option(min=1, help="Steps whose gradients are added up for one update.")] = 1,
     initial: Annotated[
-        Path | None, typer.Option("--initial", help="A .npz file with initial values of the state.", show_default=False)
+        Path | None, typer.Option("--initial", help="A .npz file with initial values of the state.")
     ] = None,
     dim: StateSizeOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the order of samples.")] = 0,
@@ -118,8 +96,7 @@ def train(
         typer.Option("--trace-nan", help="If a run stops for such a number, name the node that made the first one."),
     ] = False,
     workers: Annotated[
-        int | None,
-        typer.Option(min=1, help="Processes that share each batch (docs/distributed.md).", show_default=False),
+        int | None, typer.Option(min=1, help="Processes that share each batch (docs/distributed.md).")
     ] = None,
     address: Annotated[
         str | None, typer.Option(help="Ray cluster for the workers, HOST:PORT or auto [default: this machine].")
@@ -128,17 +105,14 @@ def train(
         Literal["mean", "sum"] | None,
         typer.Option(help="How a batch's losses are reduced [default: determined by the first batch]."),
     ] = None,
-    inputs: InputsOption = None,
-    outputs: OutputsOption = None,
-    signature: SignatureOption = None,
-    checkpoint: CheckpointOption = None,
+    *,
+    graph: GraphOptions,
     back: BackOption = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write event files into OUT/events.")] = False,
     plot: Annotated[bool, typer.Option(help="Draw the loss into loss.png and loss.svg.")] = True,
-    as_json: JsonOption = False,
     provider: ProviderOption = None,
     precision: PrecisionOption = None,
-    plugin: PluginOption = None,
+    as_json: bool,
 ) -> None:
     """Train a model that holds one training step, or with --loss and --optimizer any other ONNX model.
 
@@ -148,101 +122,96 @@ def train(
     The folder gets checkpoint.safetensors, best.safetensors, metrics.jsonl (a line per step), epochs.jsonl and a plot
     of the loss. Run the command again to go on after an interruption; Ctrl-C, SIGTERM and SIGHUP save first.
     """
-    with console.errors(as_json=as_json, plugins=plugin):
-        from lstm_lower.records.model_files import load
-        from lstm_lower.runtime import feeds
-        from lstm_lower.runtime.training import fitting
-        from lstm_lower.runtime.training.data.layout import Layout
-        from lstm_lower.runtime.training.data.opening import open_data
-        from lstm_lower.runtime.training.data.source import Order
-        from lstm_lower.runtime.training.fitting import Fit
-        from lstm_lower.runtime.training.progress_bar import progress_on
-        from lstm_lower.runtime.training.tensorboard import TensorBoard
-        from lstm_lower.runtime.training.trainable import spread
-        from lstm_lower.runtime.training.trainer import Trainer
+    from lstm_lower.records.model_files import load
+    from lstm_lower.runtime import feeds
+    from lstm_lower.runtime.training import fitting
+    from lstm_lower.runtime.training.data.layout import Layout
+    from lstm_lower.runtime.training.data.opening import open_data
+    from lstm_lower.runtime.training.data.source import Order
+    from lstm_lower.runtime.training.fitting import Fit
+    from lstm_lower.runtime.training.progress_bar import progress_on
+    from lstm_lower.runtime.training.tensorboard import TensorBoard
+    from lstm_lower.runtime.training.trainable import spread
+    from lstm_lower.runtime.training.trainer import Trainer
 
-        _require_packages(plot=plot)
-        for path in filter(None, (data, validation)):
-            path.stat()  # what is not there is said before anything is made
-        padding = padding_of(pad, lengths, bucket)
-        axes = parse_named("--sample-axis", sample_axis, int)
-        graph_options = ImportOptions(inputs, outputs, signature, checkpoint=checkpoint)
-        keras_file = KerasFile(model) if is_keras(model) else None
-        check_back(back, of_keras=keras_file is not None)
+    _require_packages(plot=plot)
+    for path in filter(None, (data, validation)):
+        path.stat()  # what is not there is said before anything is made
+    padding = padding_of(pad, lengths, bucket)
+    axes = parse_named("--sample-axis", sample_axis, int)
+    graph_options = ImportOptions(**vars(graph))
+    keras_file = KerasFile(model) if is_keras(model) else None
+    check_back(back, of_keras=keras_file is not None)
+    if keras_file is None:
+        step = training_step(opened(model, graph_options), loss, optimizer, trainable)
+    else:
+        graph_options.refuse(model)
+        if trainable is not None:
+            raise InvalidInputError("--trainable requires an ONNX model, got a file of Keras'; layers say it there")
+        step = load(keras_file.step(loss, optimizer))
+    trainer = Trainer(
+        step,
+        provider,
+        initial_values=None if initial is None else feeds.read_arrays(initial)[0],
+        sizes=parse_dims(dim),
+        optimizer=optimizer if keras_file is None else None,
+        learning_rate=learning_rate,
+        clip_norm=clip_norm,
+        accumulate=accumulate,
+        on_nan=on_nan,
+        precision=precision,
+    )
+    if trainer.choice is not None:
+        _note(f"provider: {trainer.choice}")
+    if trace_nan and workers is not None:
+        raise InvalidInputError("--trace-nan requires a run in one process, got --workers; run that step without it")
+    trainer.trace_nan = trace_nan
+    if not (trainer.has_loss or without_loss):
+        raise InvalidInputError(_no_loss(trainer))
+    order = Order(batch_size, shuffle, seed)
+    unread: list[str] = []
+    source = open_data(
+        data, Layout(trainer.data_inputs, axes, trainer.casts), padding, window=window, unread=unread.append
+    )
+    held_out = None if validation is None else trainer.evaluator.scoring_source(validation, padding, sample_axis=axes)
+    callbacks, options = callbacks_of(
+        schedule, warmup, every, factor, patience, min_delta, epochs, source.batches(order)
+    )
+    if tensorboard:
+        if (out / "events").is_symlink():
+            raise InvalidInputError(f"--tensorboard requires a folder of the run, got the link {out / 'events'}")
+        callbacks.append(TensorBoard(out / "events"))
+    options |= {"optimizer": optimizer, "clip_norm": clip_norm, "accumulate": accumulate, "monitor": monitor}
+    options |= {} if loss is None else {"loss": loss, "trainable": trainable}
+    with (
+        spread(trainer, workers, address=address, reduction=reduction, sample_axis=axes) as learner,
+        Fit(
+            learner,
+            source,
+            order,
+            validation=held_out,
+            callbacks=[*callbacks, progress_on(console.err())],
+            monitor=monitor,
+            mode=mode,
+            folder=out,
+            options=options | {"window": window, "pad": padding.values, "buckets": list(padding.buckets)},
+        ) as run,
+    ):
+        for text in unread:
+            _note(f"not read from {text}")
+        ended = _go(run, epochs, save_every, None if options["schedule"] is not None else learning_rate)
+        if not fitting.is_hangup(ended):  # nobody is there to read it
+            _end(run, out, finished=ended is None, plot=plot, as_json=as_json)
+    if back is not None and ended is None:
+        if workers is not None:
+            trainer.resume(out / "checkpoint.safetensors")
         if keras_file is None:
-            step = training_step(opened(model, graph_options), loss, optimizer, trainable)
+            write_back(trainer, model, graph.checkpoint, back)
         else:
-            graph_options.refuse(model)
-            if trainable is not None:
-                raise InvalidInputError("--trainable requires an ONNX model, got a file of Keras'; layers say it there")
-            step = load(keras_file.step(loss, optimizer))
-        trainer = Trainer(
-            step,
-            provider,
-            initial_values=None if initial is None else feeds.read_arrays(initial)[0],
-            sizes=parse_dims(dim),
-            optimizer=optimizer if keras_file is None else None,
-            learning_rate=learning_rate,
-            clip_norm=clip_norm,
-            accumulate=accumulate,
-            on_nan=on_nan,
-            precision=precision,
-        )
-        if trainer.choice is not None:
-            _note(f"provider: {trainer.choice}")
-        if trace_nan and workers is not None:
-            raise InvalidInputError(
-                "--trace-nan requires a run in one process, got --workers; run that step without it"
-            )
-        trainer.trace_nan = trace_nan
-        if not (trainer.has_loss or without_loss):
-            raise InvalidInputError(_no_loss(trainer))
-        order = Order(batch_size, shuffle, seed)
-        unread: list[str] = []
-        source = open_data(
-            data, Layout(trainer.data_inputs, axes, trainer.casts), padding, window=window, unread=unread.append
-        )
-        held_out = (
-            None if validation is None else trainer.evaluator.scoring_source(validation, padding, sample_axis=axes)
-        )
-        callbacks, options = callbacks_of(
-            schedule, warmup, every, factor, patience, min_delta, epochs, source.batches(order)
-        )
-        if tensorboard:
-            if (out / "events").is_symlink():
-                raise InvalidInputError(f"--tensorboard requires a folder of the run, got the link {out / 'events'}")
-            callbacks.append(TensorBoard(out / "events"))
-        options |= {"optimizer": optimizer, "clip_norm": clip_norm, "accumulate": accumulate, "monitor": monitor}
-        options |= {} if loss is None else {"loss": loss, "trainable": trainable}
-        with (
-            spread(trainer, workers, address=address, reduction=reduction, sample_axis=axes) as learner,
-            Fit(
-                learner,
-                source,
-                order,
-                validation=held_out,
-                callbacks=[*callbacks, progress_on(console.err())],
-                monitor=monitor,
-                mode=mode,
-                folder=out,
-                options=options | {"window": window, "pad": padding.values, "buckets": list(padding.buckets)},
-            ) as run,
-        ):
-            for text in unread:
-                _note(f"not read from {text}")
-            ended = _go(run, epochs, save_every, None if options["schedule"] is not None else learning_rate)
-            if not fitting.is_hangup(ended):  # nobody is there to read it
-                _end(run, out, finished=ended is None, plot=plot, as_json=as_json)
-        if back is not None and ended is None:
-            if workers is not None:
-                trainer.resume(out / "checkpoint.safetensors")
-            if keras_file is None:
-                write_back(trainer, model, checkpoint, back)
-            else:
-                keras_file.write(trainer, back)
-        if ended is not None:
-            _note("interrupted and saved; the same command continues")
-            raise typer.Exit(128 + ended)
+            keras_file.write(trainer, back)
+    if ended is not None:
+        _note("interrupted and saved; the same command continues")
+        raise typer.Exit(128 + ended)
 
 
 def _go(run: Fit, epochs: int, save_every: int, learning_rate: float | None) -> int | None:

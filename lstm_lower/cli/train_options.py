@@ -28,7 +28,6 @@ LossOption = Annotated[
         metavar="NAME",
         help="For a model without gradients: an output that is its loss, or a loss of its first output, such as mse or "
         "cross_entropy, which takes an input `target`.",
-        show_default=False,
     ),
 ]
 TrainableOption = Annotated[
@@ -37,7 +36,6 @@ TrainableOption = Annotated[
         "--trainable",
         metavar="NAMES",
         help="With --loss: weights to train, names or patterns (encoder.*) separated by commas [default: all].",
-        show_default=False,
     ),
 ]
 OptimizerOption = Annotated[
@@ -49,30 +47,21 @@ DataOption = Annotated[
         "--data",
         help="A .npz file with an array per data input, a folder of such files or of a .npy file per input, or Parquet "
         "or Arrow files with a column per input.",
-        show_default=False,
     ),
 ]
 WindowOption = Annotated[int, typer.Option("--window", min=1, help="Shards whose samples are mixed.")]
 PadOption = Annotated[
-    list[str] | None,
-    typer.Option("--pad", metavar="INPUT=VALUE", help="Pad this input's sequences with the value.", show_default=False),
+    list[str] | None, typer.Option("--pad", metavar="INPUT=VALUE", help="Pad this input's sequences with the value.")
 ]
 LengthsOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--lengths",
-        metavar="INPUT=INPUT",
-        help="Input that gets the lengths of another's sequences.",
-        show_default=False,
-    ),
+    typer.Option("--lengths", metavar="INPUT=INPUT", help="Input that gets the lengths of another's sequences."),
 ]
 BucketOption = Annotated[
-    list[int] | None,
-    typer.Option("--bucket", help="A length to which sequences are padded; may be repeated.", show_default=False),
+    list[int] | None, typer.Option("--bucket", help="A length to which sequences are padded; may be repeated.")
 ]
 AxisOption = Annotated[
-    list[str] | None,
-    typer.Option("--sample-axis", metavar="INPUT=AXIS", help="Axis of an input's samples.", show_default=False),
+    list[str] | None, typer.Option("--sample-axis", metavar="INPUT=AXIS", help="Axis of an input's samples.")
 ]
 
 

@@ -21,7 +21,6 @@ BackOption = Annotated[
         metavar="PATH",
         help="Where the trained weights go in the form that MODEL came in: a SavedModel's folder, the prefix of a "
         "checkpoint for another TensorFlow graph, an ONNX file, or a .keras, .h5 or .weights.h5 file.",
-        show_default=False,
     ),
 ]
 

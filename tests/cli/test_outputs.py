@@ -23,7 +23,7 @@ FILES = Path(__file__).parents[1] / "data" / "tensorflow_files"
 REFUSED = "another file than the one that is read is required as output"
 # Parameters of commands that are paths and are read.
 READ = {"model", "first", "second", "data", "inputs", "initial", "trained", "validation", "checkpoint", "lowered"}
-READ |= {"onnxruntime_web", "adapter"}
+READ |= {"onnxruntime_web", "adapter", "feeds"}
 
 
 def test_every_path_is_read_or_written() -> None:
@@ -32,8 +32,8 @@ def test_every_path_is_read_or_written() -> None:
         name
         for command in app.registered_commands
         if command.callback is not None
-        for name, hint in typing.get_type_hints(command.callback).items()
-        if Path in (hint, *typing.get_args(hint)) and name in inspect.signature(command.callback).parameters
+        for name, parameter in inspect.signature(command.callback).parameters.items()
+        if Path in (hint := typing.get_args(parameter.annotation)[0], *typing.get_args(hint))
     }
     assert paths - OUTPUTS <= READ
     assert paths >= OUTPUTS
