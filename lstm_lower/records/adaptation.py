@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import Literal
 
-import onnx_ir as ir
-
-from lstm_lower.errors import InvalidModelError, damage_told
+from lstm_lower.errors import InvalidModelError
+from lstm_lower.records.record import Record
 
 METADATA_KEY = "lstm_lower.lora"
 
@@ -42,9 +40,8 @@ def names_of(module: str) -> tuple[str, str]:
     return f"base_model.model.{module}.lora_A.weight", f"base_model.model.{module}.lora_B.weight"
 
 
-def write(model: ir.Model, adaptation: Adaptation) -> None:
-    """Records it in a model."""
-    model.metadata_props[METADATA_KEY] = json.dumps(dataclasses.asdict(adaptation), separators=(",", ":"))
+_RECORD = Record(METADATA_KEY, Adaptation, None)
+write = _RECORD.write
 
 
 def parse(metadata_props: Mapping[str, str]) -> Adaptation | None:
@@ -53,13 +50,7 @@ def parse(metadata_props: Mapping[str, str]) -> Adaptation | None:
     Raises:
         InvalidModelError: the record is malformed.
     """
-    text = metadata_props.get(METADATA_KEY)
-    if text is None:
-        return None
-    fault = InvalidModelError(f"metadata '{METADATA_KEY}' requires the form that ll.lora writes, got {text[:80]!r}")
-    with damage_told(lambda _: fault):
-        held = Adaptation(**json.loads(text))
-        sound = all(kind in get_args(Kind) for kind in held.modules.values()) and held.rank > 0
-    if not sound:
-        raise fault
-    return held
+    adaptation = _RECORD.parse(metadata_props)
+    if adaptation is not None and adaptation.rank <= 0:
+        raise InvalidModelError(f"metadata '{METADATA_KEY}' requires a rank above 0, got {adaptation.rank}")
+    return adaptation

@@ -8,17 +8,14 @@ records in the step's metadata what it compared and how far it was off. It makes
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
-import onnx_ir as ir
-
 from lstm_lower.dims import format_shape
-from lstm_lower.errors import InvalidModelError, damage_told, some
+from lstm_lower.errors import some
+from lstm_lower.records.record import Record
 
 METADATA_KEY = "lstm_lower.certificate"
-_VERSION = 1
 
 # What is compared. An `update` is the new value of a weight, of an optimizer's slot or of a layer's statistics after
 # one step.
@@ -71,43 +68,5 @@ class Certificate:
         return max(rows, key=lambda row: row[2])
 
 
-def write(model: ir.Model, certificate: Certificate) -> None:
-    """Records a certificate in a model, in place of what it recorded before."""
-    model.metadata_props[METADATA_KEY] = written(certificate)
-
-
-def written(certificate: Certificate) -> str:
-    """A certificate as metadata have it."""
-    return json.dumps({"version": _VERSION, **dataclasses.asdict(certificate)}, separators=(",", ":"))
-
-
-def parse(metadata_props: Mapping[str, str]) -> Certificate | None:
-    """Reads the certificate from metadata, for example a session's; `None` where there is none.
-
-    Raises:
-        InvalidModelError: the record is malformed.
-    """
-    text = metadata_props.get(METADATA_KEY)
-    if text is None:
-        return None
-    what = f"metadata '{METADATA_KEY}' requires the form that lstm-lower writes, got {text[:80]!r}"
-    with damage_told(lambda _: InvalidModelError(what)):
-        entries = json.loads(text)
-        version = entries["version"]
-        errors: dict[Kind, dict[str, float]] = {
-            kind: {str(name): float(error) for name, error in entries["errors"].get(kind, {}).items()} for kind in KINDS
-        }
-        certificate = Certificate(
-            str(entries["framework"]),
-            _shapes(entries["sizes"]),
-            {kind: each for kind, each in errors.items() if each},
-            {str(name): str(why) for name, why in entries["not_compared"].items()},
-            [_shapes(each) for each in entries.get("also", ())],
-        )
-    if version != _VERSION:
-        raise InvalidModelError(f"metadata '{METADATA_KEY}' requires version {_VERSION}, got {version!r}")
-    return certificate
-
-
-def _shapes(entries: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
-    return {str(name): [int(size) for size in shape] for name, shape in entries.items()}
+_RECORD = Record(METADATA_KEY, Certificate, None, version=1, later=["also"])
+write, written, parse = _RECORD.write, _RECORD.written, _RECORD.parse

@@ -7,11 +7,11 @@ variables are slices of another tensor, and a saver may call them otherwise.
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from lstm_lower.errors import InvalidModelError, damage_told
+import onnx_ir as ir
+
+from lstm_lower.records.record import Record
 
 METADATA_KEY = "lstm_lower.checkpoint"
 
@@ -33,11 +33,13 @@ class CheckpointKey:
     is_complex: bool = False
 
 
-def write(metadata_props: dict[str, str], keys: Iterable[CheckpointKey]) -> None:
-    """Records keys in a step's metadata; nothing where there are none."""
-    entries = [dataclasses.asdict(each) for each in keys]
-    if entries:
-        metadata_props[METADATA_KEY] = json.dumps(entries, separators=(",", ":"))
+_RECORD = Record(METADATA_KEY, list[CheckpointKey], list[CheckpointKey]())
+
+
+def write(model: ir.Model, keys: Sequence[CheckpointKey]) -> None:
+    """Records keys in a step; nothing where there are none."""
+    if keys:
+        _RECORD.write(model, [*keys])
 
 
 def parse(metadata_props: Mapping[str, str]) -> dict[str, CheckpointKey]:
@@ -46,13 +48,4 @@ def parse(metadata_props: Mapping[str, str]) -> dict[str, CheckpointKey]:
     Raises:
         InvalidModelError: the record is malformed.
     """
-    text = metadata_props.get(METADATA_KEY, "[]")
-    what = f"metadata '{METADATA_KEY}' requires the form that lstm-lower writes, got {text[:80]!r}"
-    with damage_told(lambda _: InvalidModelError(what)):
-        return {str(x["input"]): _key(x) for x in json.loads(text)}
-
-
-def _key(entry: Mapping[str, Any]) -> CheckpointKey:
-    box = entry["box"]
-    sides = None if box is None else tuple((int(start), int(stop)) for start, stop in box)
-    return CheckpointKey(str(entry["input"]), str(entry["key"]), sides, bool(entry["is_complex"]))
+    return {key.input: key for key in _RECORD.parse(metadata_props)}

@@ -11,13 +11,11 @@ All other state has its first value as its input's default, see `records.state`.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Collection, Mapping
 
-import numpy as np
 import onnx_ir as ir
 
-from lstm_lower.errors import InvalidModelError, damage_told
+from lstm_lower.records.record import Record
 
 METADATA_KEY = "lstm_lower.first_values"
 
@@ -37,6 +35,10 @@ class Draw:
     stream: tuple[int, int] = (0, 0)
 
 
+_RECORD = Record(METADATA_KEY, dict[str, Draw], dict[str, Draw]())
+parse = _RECORD.parse
+
+
 def add(model: ir.Model, draws: Mapping[str, Draw]) -> None:
     """Records draws by state input, beside those that a model records."""
     _write(model, {**parse(model.metadata_props), **draws})
@@ -50,22 +52,4 @@ def remove(model: ir.Model, names: Collection[str]) -> None:
 def _write(model: ir.Model, draws: Mapping[str, Draw]) -> None:
     model.metadata_props.pop(METADATA_KEY, None)
     if draws:
-        entries = {name: dataclasses.asdict(draw) for name, draw in draws.items()}
-        model.metadata_props[METADATA_KEY] = json.dumps(entries, separators=(",", ":"))
-
-
-def parse(metadata_props: Mapping[str, str]) -> dict[str, Draw]:
-    """What a model records, by state input.
-
-    Raises:
-        InvalidModelError: the record is malformed.
-    """
-    text = metadata_props.get(METADATA_KEY, "{}")
-    what = f"metadata '{METADATA_KEY}' requires the documented form, got {text[:80]!r}"
-    with damage_told(lambda _: InvalidModelError(what)):
-        return {f"{name}": _draw(**entry) for name, entry in dict(json.loads(text)).items()}
-
-
-def _draw(low: float, high: float, stream: tuple[int, int]) -> Draw:
-    seed, number = np.asarray(stream, np.int64).tolist()
-    return Draw(float(low), float(high), (seed, number))
+        _RECORD.write(model, {**draws})

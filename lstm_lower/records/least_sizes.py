@@ -6,7 +6,6 @@ required of which input.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,32 +13,22 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.dims import format_shape
-from lstm_lower.errors import InvalidInputError, InvalidModelError, damage_told
+from lstm_lower.errors import InvalidInputError
+from lstm_lower.records.record import Record
 
 METADATA_KEY = "lstm_lower.least_sizes"
 
 # Input -> axis -> the least size.
 LeastSizes = Mapping[str, Mapping[int, int]]
 
+_RECORD = Record(METADATA_KEY, dict[str, Mapping[int, int]], dict[str, Mapping[int, int]]())
+parse = _RECORD.parse
+
 
 def write(model: ir.Model, sizes: LeastSizes) -> None:
     """Records least sizes, where there are any."""
     if sizes:
-        model.metadata_props[METADATA_KEY] = json.dumps(sizes)
-
-
-def parse(metadata_props: Mapping[str, str]) -> LeastSizes:
-    """Reads least sizes from metadata, for example a session's.
-
-    Raises:
-        InvalidModelError: the record is malformed.
-    """
-    text = metadata_props.get(METADATA_KEY, "{}")
-    what = f"metadata '{METADATA_KEY}' requires the form that lstm-lower writes, got {text[:80]!r}"
-    with damage_told(lambda _: InvalidModelError(what)):
-        return {
-            str(name): {int(axis): int(size) for axis, size in axes.items()} for name, axes in json.loads(text).items()
-        }
+        _RECORD.write(model, {**sizes})
 
 
 def check(sizes: LeastSizes, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:

@@ -6,14 +6,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from lstm_lower.errors import InvalidModelError, damage_told
+from lstm_lower.records.record import Record
 
 CASTS = "lstm_lower.casts"
 VARIABLES = "lstm_lower.variables"
@@ -21,7 +20,7 @@ VARIABLES = "lstm_lower.variables"
 
 def write(model: ir.Model, key: str, names: Sequence[str]) -> None:
     """Records names in a model."""
-    model.metadata_props[key] = json.dumps(list(names))
+    Record(key, list[str], ()).write(model, [*names])
 
 
 def parse(metadata_props: Mapping[str, str], key: str) -> frozenset[str]:
@@ -30,9 +29,7 @@ def parse(metadata_props: Mapping[str, str], key: str) -> frozenset[str]:
     Raises:
         InvalidModelError: the record is malformed.
     """
-    text = metadata_props.get(key, "[]")
-    with damage_told(lambda _: InvalidModelError(f"metadata '{key}' requires a list of names, got {text[:80]!r}")):
-        return frozenset(f"{name}" for name in list(json.loads(text)))
+    return frozenset(Record(key, list[str], ()).parse(metadata_props))
 
 
 # Inputs whose feeds are cast, as the framework that a model came from casts them.

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Iterable, Mapping
 
-import onnx_ir as ir
-
-from lstm_lower.errors import InvalidModelError, damage_told
+from lstm_lower.records.record import Record
 
 METADATA_KEY = "lstm_lower.optimizer"
 
@@ -30,21 +26,5 @@ class Kept:
     group: int = 0
 
 
-def write(model: ir.Model, kept: Iterable[Kept]) -> None:
-    """Records it in a step."""
-    entries = [dataclasses.asdict(each) for each in kept]
-    model.metadata_props[METADATA_KEY] = json.dumps(entries, separators=(",", ":"))
-
-
-def parse(metadata_props: Mapping[str, str]) -> list[Kept] | None:
-    """What a step records; `None` for one whose optimizer is none of PyTorch's.
-
-    Raises:
-        InvalidModelError: the record is malformed.
-    """
-    text = metadata_props.get(METADATA_KEY)
-    if text is None:
-        return None
-    what = f"metadata '{METADATA_KEY}' requires the form that lstm-lower writes, got {text[:80]!r}"
-    with damage_told(lambda _: InvalidModelError(what)):
-        return [Kept(x["input"], tuple(x["keys"]), x["weight"], x["group"]) for x in json.loads(text)]
+_RECORD = Record(METADATA_KEY, list[Kept], None)
+write, parse = _RECORD.write, _RECORD.parse

@@ -7,9 +7,11 @@ mark is gone afterwards, so that lowering twice changes nothing.
 from __future__ import annotations
 
 import dataclasses
-import json
 
 import onnx_ir as ir
+
+from lstm_lower.errors import InvalidModelError
+from lstm_lower.records.record import Record
 
 METADATA_KEY = "lstm_lower.origin"
 
@@ -29,13 +31,15 @@ class Origin:
 
     def write(self, model: ir.Model) -> None:
         """Marks a model."""
-        model.metadata_props[METADATA_KEY] = json.dumps(dataclasses.asdict(self))
+        _RECORD.write(model, self)
+
+
+_RECORD = Record(METADATA_KEY, Origin, None)
 
 
 def read(model: ir.Model) -> Origin | None:
     """A model's mark; `None` where it has none that can be read."""
     try:
-        entries = json.loads(model.metadata_props[METADATA_KEY])
-        return Origin(str(entries["source"]), None if entries["translated"] is None else int(entries["translated"]))
-    except (KeyError, TypeError, ValueError):
+        return _RECORD.parse(model.metadata_props)
+    except InvalidModelError:
         return None

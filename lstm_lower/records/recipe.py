@@ -6,7 +6,6 @@ Nothing is computed from the record. It is for those who read `training.json`, a
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from lstm_lower.errors import InvalidModelError, damage_told
+from lstm_lower.records.record import Record
 
 METADATA_KEY = "lstm_lower.recipe"
 
@@ -68,6 +67,10 @@ class Recipe:
     limits: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
+_RECORD = Record(METADATA_KEY, Recipe, Recipe())
+parse = _RECORD.parse
+
+
 def choice_of(chosen: Any) -> Choice:
     """A choice that is an object with fields."""
     fields = dataclasses.fields(chosen) if dataclasses.is_dataclass(chosen) else ()
@@ -98,24 +101,4 @@ def add(model: ir.Model, **more: Any) -> None:
         model: the step.
         more: attributes of a `Recipe`.
     """
-    entries = dataclasses.asdict(dataclasses.replace(parse(model.metadata_props), **more))
-    model.metadata_props[METADATA_KEY] = json.dumps(entries, separators=(",", ":"), allow_nan=False)
-
-
-def parse(metadata_props: Mapping[str, str]) -> Recipe:
-    """What a step records.
-
-    Raises:
-        InvalidModelError: the record is malformed.
-    """
-    text = metadata_props.get(METADATA_KEY)
-    if text is None:
-        return Recipe()
-    what = f"metadata '{METADATA_KEY}' requires the form that lstm-lower writes, got {text[:80]!r}"
-    with damage_told(lambda _: InvalidModelError(what)):
-        entries = json.loads(text)
-        updates = [
-            Updates(Choice(**x["optimizer"]), x["schedule"] and Choice(**x["schedule"]), list(map(str, x["weights"])))
-            for x in entries["updates"]
-        ]
-        return Recipe(updates, entries["loss"] and Choice(**entries["loss"]), dict(entries["limits"]))
+    _RECORD.write(model, dataclasses.replace(parse(model.metadata_props), **more))

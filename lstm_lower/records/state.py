@@ -30,7 +30,6 @@ be fed (`graph.standard.view.constant_of`).
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Collection, Mapping
 from typing import Any, Literal, get_args
@@ -40,11 +39,11 @@ import onnx_ir as ir
 
 from lstm_lower.dims import format_shape
 from lstm_lower.dtypes import native
-from lstm_lower.errors import InvalidInputError, InvalidModelError, damage_told, repeated
+from lstm_lower.errors import InvalidInputError, InvalidModelError, repeated
 from lstm_lower.graph.values import declared_shape
+from lstm_lower.records.record import Record
 
 METADATA_KEY = "lstm_lower.state"
-VERSION = 1
 
 Role = Literal["weight", "slot", "counter"]
 Array = np.ndarray[Any, Any]
@@ -105,10 +104,12 @@ def write(model: ir.Model, state: TrainingState, initial_values: Mapping[str, Ar
     model.metadata_props.update(metadata(state))
 
 
+_RECORD = Record(METADATA_KEY, TrainingState, TrainingState(), version=1, later=["learning_rate"])
+
+
 def metadata(state: TrainingState) -> dict[str, str]:
     """The metadata entry that records a state; `write` adds it to a model."""
-    entries = {"version": VERSION, **dataclasses.asdict(state)}
-    return {METADATA_KEY: json.dumps(entries, separators=(",", ":"))}
+    return {METADATA_KEY: _RECORD.written(state)}
 
 
 def parse(metadata_props: Mapping[str, str]) -> TrainingState:
@@ -117,30 +118,7 @@ def parse(metadata_props: Mapping[str, str]) -> TrainingState:
     Raises:
         InvalidModelError: the record is malformed.
     """
-    text = metadata_props.get(METADATA_KEY)
-    if text is None:
-        return TrainingState()
-    state = TrainingState()
-    what = f"metadata '{METADATA_KEY}' requires the documented form, got {text[:80]!r}"
-    with damage_told(lambda _: InvalidModelError(what)):
-        entries = json.loads(text)
-        version = entries["version"]
-        if version == VERSION:
-            pairs = tuple(StatePair(**entry) for entry in entries["pairs"])
-            state = TrainingState(pairs, entries["loss"], entries.get("learning_rate"))
-            _check_names(state)
-    if version != VERSION:
-        raise InvalidModelError(f"metadata '{METADATA_KEY}' requires version {VERSION}, got {version!r}")
-    return state
-
-
-def _check_names(state: TrainingState) -> None:
-    """Raises a TypeError where JSON held anything but a name."""
-    required = [name for pair in state.pairs for name in (pair.input, pair.role)]
-    optional = [name for pair in state.pairs for name in (pair.output, pair.gradient, pair.variable)]
-    for name in (*required, *(name for name in (*optional, state.loss, state.learning_rate) if name is not None)):
-        if not isinstance(name, str):
-            raise TypeError(f"{name!r} is no name")
+    return _RECORD.parse(metadata_props)
 
 
 def read(model: ir.Model) -> TrainingState:

@@ -63,7 +63,7 @@ def finish(made: ConvertedGraph, *, weights: str | None, state: Mapping[str, str
     pairs = [pair for pair in made.states if pair.input not in constants] + _extra_pairs(model, state)
     if pairs:
         model.metadata_props.update(training_state.metadata(TrainingState(tuple(pairs), made.loss)))
-    checkpoint_keys.write(model.metadata_props, (key for key in made.keys if key.input not in constants))
+    checkpoint_keys.write(model, [key for key in made.keys if key.input not in constants])
     Origin("tensorflow", made.translated).write(model)
     if not any(node.domain == DOMAIN for node in ir.traversal.RecursiveGraphIterator(model.graph)):
         model.graph.opset_imports.pop(DOMAIN, None)
