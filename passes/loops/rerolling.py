@@ -230,6 +230,8 @@ def _chains(code: Code, group: Sequence[ir.Node], *, maps: bool) -> list[list[ir
 
 def _fitting(code: Code, seeds: Sequence[ir.Node], space: Workspace, *, maps: bool) -> list[_Rolling]:
     """Loops that nodes are part of, as what begins their steps and as what does not."""
+    if code.differ(seeds, space.facts):
+        return []
     both = [StepRows(code, space.facts, seeds, begin=begin) for begin in (True, False)]
     loops = [_Rolling(code.graph, rows, space) for rows in both if rows.is_loop or (maps and rows.is_map)]
     return [rolling for rolling in loops if rolling.is_typed and rolling.pays]

@@ -118,6 +118,7 @@ class Code:
             for value in values:
                 self.readers.setdefault(value, []).append(node)
         self.learnt = self._learnt(weights) if weights else set()
+        self._after: dict[ir.Node, set[ir.Node]] = {}
         self._next = {
             node: list(dict.fromkeys(reader for value in node.outputs for reader in self.readers.get(value, ())))
             for node in self.reads
@@ -133,6 +134,38 @@ class Code:
                     reached.add(node)
                     waiting.append(node)
         return reached
+
+    def after(self, node: ir.Node) -> set[ir.Node]:
+        """A node, and all that depend on it: many candidates for loops begin with the same one."""
+        if node not in self._after:
+            self._after[node] = self.following([node])
+        return self._after[node]
+
+    def differ(self, seeds: Sequence[ir.Node], facts: Facts) -> bool:
+        """Whether alike nodes, each of which follows from the one before, are no steps: what they are made of differs.
+
+        What the last two read within their steps has to be made alike, and of the same weights.
+        """
+        inside = self.after(seeds[1])
+        waiting, reached = [(seeds[-2], seeds[-1])], {seeds[-1]}
+        while waiting:
+            for former, value in zip(*(node.inputs for node in waiting.pop()), strict=True):
+                if former is value or former is None or value is None:
+                    continue
+                before, node = former.producer(), value.producer()
+                own = before is None and node is None
+                if not own and node not in inside:
+                    continue
+                if own or before is None or node is None or not self._alike(before, node):
+                    if value in self.learnt or facts.constant(value) is None:
+                        return True
+                elif node not in reached:
+                    reached.add(node)
+                    waiting.append((before, node))
+        return False
+
+    def _alike(self, node: ir.Node, other: ir.Node) -> bool:
+        return self.kinds.get(node) == self.kinds.get(other) is not None
 
     def read_by_many(self, node: ir.Node, count: int) -> tuple[ir.Value, ...]:
         """Operands of a node that at least so many nodes read, as all steps of a loop do a weight."""
@@ -172,7 +205,7 @@ class StepRows:
         self._place: dict[ir.Node, tuple[int, int]] = {}
         self._made = 0
         # What the first step makes after its seed, and no later one.
-        self._first = self.code.following(seeds[:1]) - self.code.following(seeds[1:2]) if begin else set()
+        self._first = self.code.after(seeds[0]) - self.code.after(seeds[1]) if begin else set()
         self._grow(tuple(seeds))
         self._prune()
 
