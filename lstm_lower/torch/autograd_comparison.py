@@ -240,9 +240,9 @@ class _Beside:
     def differing_axes(self) -> Axes:
         """Input -> open axis -> how the step differs from the module where that axis has another size.
 
-        Open sizes become those for which the module's code decides otherwise, and grow by a little, and threefold.
-        Sizes that the module itself refuses say nothing. A size of 1 that nobody decides by is not tried: what a
-        module squeezes stays in its step.
+        Open sizes become those for which the module's code decides otherwise, and more than twice as large, or larger
+        by a little where the module does not take so much. Sizes that it refuses say nothing. A size of 1 that nobody
+        decides by is not tried: what a module squeezes stays in its step.
         """
         # An error at a size that the code sets apart tells whoever feeds it.
         alone = {
@@ -256,7 +256,7 @@ class _Beside:
             together = self._fault(grown)
             if together is None and self._taken:
                 self.also.append(self._shapes)
-                continue
+                return {}
             example = self._sizes.example
             said = {
                 symbol: fault.said

@@ -19,7 +19,7 @@ from lstm_lower.torch.trials import Trials
 
 # Numbers of steps that are fewer than those that are traced.
 _FEW = {1, 2, 3}
-# Of how many elements inputs may be that are three times as large as the example.
+# Of how many elements examples may be that become more than twice as large.
 _LARGE = 1 << 20
 
 # Open size -> number.
@@ -66,11 +66,11 @@ class OpenSizes:
                 yield symbol, {**self.example, symbol: size}
 
     def grown(self) -> Iterator[Sizes]:
-        """Sizes that are all larger: by a little, and threefold. Those that are equal become unequal."""
+        """Sizes that are all larger, more than twice, or by a little. Those that are equal become unequal."""
+        if self.example and sum(tensor.numel() for tensor in self._tensors) <= _LARGE:
+            yield {symbol: 2 * size + 1 + number for number, (symbol, size) in enumerate(self.example.items())}
         if self.example:
             yield {symbol: size + 1 + number for number, (symbol, size) in enumerate(self.example.items())}
-        if self.example and sum(tensor.numel() for tensor in self._tensors) <= _LARGE:
-            yield {symbol: 3 * size + number for number, (symbol, size) in enumerate(self.example.items())}
 
     def inputs(self, trials: Trials, sizes: Sizes) -> list[Tensor]:
         """Inputs of some sizes, with values like those of others."""
