@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,9 +12,10 @@ import onnx_ir as ir
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import END, Expr
-from lstm_lower.passes.formulas.rows import reshape_to, tail_of
+from lstm_lower.passes.formulas.pieces import Pieces, shaped
+from lstm_lower.passes.formulas.rows import tail_of
 from lstm_lower.tensorflow.tensor_list import Later, Rows, TensorList
-from lstm_lower.tensorflow.values import INT64, Value
+from lstm_lower.tensorflow.values import Value
 
 WAY_ON = (
     "loops in loops of TensorFlow 1 share their stacks, those of `tf.compat.v1.enable_control_flow_v2()` have lists of "
@@ -108,11 +110,11 @@ class Packed(TensorList):
         return self.numbers.element_dtype
 
     def get(self, index: Expr) -> Value:
-        numbers, counts = self.numbers.rows(), self.counts.rows()
-        b = counts.builder
-        ends = b.op(std.CumSum, counts, b.constant(0, INT64))
-        end, count = (x.take(index.reshape(1)) for x in (ends, counts))
-        return self._shaped(numbers.slice(end - count, end, axis=0), self.shapes.get(index), self.known)
+        return self._pieces.get(index)
+
+    @functools.cached_property
+    def _pieces(self) -> Pieces:
+        return Pieces(self.numbers.rows(), self.counts.rows(), self.shapes.get, self.known)
 
     def notes(self, element: Value) -> bool:  # noqa: ARG002
         return True
@@ -121,7 +123,7 @@ class Packed(TensorList):
         """The elements as one tensor, of which its reader knows that they are of one shape."""
         shapes = self.shapes.rows()
         b = shapes.builder
-        return self._shaped(self.numbers.rows(), b.concat([shapes.sizes().slice(0, 1, axis=0), self._largest()], 0))
+        return shaped(self.numbers.rows(), b.concat([shapes.sizes().slice(0, 1, axis=0), self._largest()], 0))
 
     def spliced(self, first: Expr, end: Expr, numbers: Expr) -> Rows:
         """The numbers, with others in the place of those of the elements from one place to another."""
@@ -135,7 +137,7 @@ class Packed(TensorList):
         b = sizes.builder
         total = b.concat([sizes.sum(0), self._largest().slice(1, END, axis=0)], 0)
         known = None if self.known is None else (None, *self.known[1:])
-        return self._shaped(self.numbers.rows(), total, known), sizes.reshape(-1)
+        return shaped(self.numbers.rows(), total, known), sizes.reshape(-1)
 
     def _largest(self) -> Expr:
         """The largest size along each axis; zeros where there is no element."""
@@ -146,22 +148,6 @@ class Packed(TensorList):
         else:
             none = b.op(std.Expand, b.ints(0), tail_of(shapes, 1))
         return b.concat([shapes, none.unsqueeze(0)], 0).reduce(std.ReduceMax, 0, keepdims=False)
-
-    @staticmethod
-    def _shaped(numbers: Expr, sizes: Expr, known: tuple[Any, ...] | None = None) -> Expr:
-        found = _reshaped(numbers, sizes)
-        return found if known is None else found.builder.set_shape(found, known)
-
-
-def _reshaped(numbers: Expr, sizes: Expr) -> Expr:
-    """A vector in another shape, in which a size may be 0: before opset 14 that has another meaning in a Reshape."""
-    b = numbers.builder
-    if b.opset >= 14:
-        return reshape_to(numbers, sizes)
-    least = sizes.maximum(1)
-    missing = b.op(std.ReduceProd, least, keepdims=1) - numbers.sizes()
-    whole = b.op(std.Reshape, b.concat([numbers, b.fill(0, missing, numbers.dtype)], 0), least)
-    return b.op(std.Slice, whole, b.zeros_like(sizes), sizes)
 
 
 def packed(held: TensorList) -> Packed:

@@ -6,19 +6,19 @@ forward body as one more output, unless it does so already, and is handed to the
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable
 
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Builder, Expr, replace
+from lstm_lower.graph.builder import Builder, replace
 from lstm_lower.graph.copies import Copier
 from lstm_lower.graph.edit import detach, remove_unread, set_operands
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import Dim, Open, Shape, UnknownEntry
+from lstm_lower.passes.formulas.pieces import Pieces
 from lstm_lower.passes.loops.views.carried_shapes import staying_known, values_of
 from lstm_lower.passes.loops.views.step_values import StepValues
 from lstm_lower.passes.loops.views.variation import BodyVariation
@@ -174,36 +174,6 @@ def _value_of(dim: Dim) -> ir.Value | None:
     return dim.value if isinstance(dim, Open | UnknownEntry) else None
 
 
-@dataclasses.dataclass
-class Pieces:
-    """The values that steps make, of different shapes, in one vector.
-
-    Attributes:
-        flat: all elements, step by step.
-        shapes: each step's shape, one row a step; pieces themselves where the number of axes is not known.
-        starts: where each step's elements begin, and
-        ends: where they end.
-        like: the value in the forward body.
-    """
-
-    flat: Expr
-    shapes: Expr | Pieces
-    starts: Expr
-    ends: Expr
-    like: ir.Value
-
-    def read(self, b: Builder, step: Expr) -> Expr:
-        """The value of one step, given by number."""
-        place = step.reshape(1)
-        start, end = (ends.take(place) for ends in (self.starts, self.ends))
-        given = self.shapes
-        shape = given.read(b, step) if isinstance(given, Pieces) else given.take(step)
-        piece = b.op(std.Slice, self.flat, start, end, b.ints(0))
-        found, known = b.op(std.Reshape, piece, shape, allowzero=1), b.facts.shape(self.like)
-        # A size by name or identity would be taken for the same in every step.
-        return found if known is None else b.set_shape(found, [dim if isinstance(dim, int) else None for dim in known])
-
-
 class ForwardSteps(StepValues):
     """The values of a forward loop's steps, saved for the backward one."""
 
@@ -227,15 +197,13 @@ class ForwardSteps(StepValues):
         """The values of all steps of a Loop, of whatever shapes."""
         b, inner = self.b, self.inside()
         made = inner.wrap(value)
-        shape = made.sizes()
-        flat = self.joined(value)
-        shapes: Expr | Pieces
+        shape, elements = made.sizes(), self.joined(value)
         if made.shape is None:
             # A Loop without a step makes a vector of what it knows no rank of.
-            shapes = self.pieces(shape.value)
-            sizes = b.wrap(self.sequence(inner.op(std.Size, made).value))
-        else:
-            shapes = b.wrap(self.sequence(shape.value))
-            sizes = shapes.reduce(std.ReduceProd, 1, keepdims=False)
-        ends = b.op(std.CumSum, sizes, b.constant(0, ir.DataType.INT64))
-        return Pieces(flat, shapes, ends - sizes, ends, value)
+            counts = b.wrap(self.sequence(inner.op(std.Size, made).value))
+            return Pieces(elements, counts, self.pieces(shape.value).get)
+        shapes = b.wrap(self.sequence(shape.value))
+        counts = shapes.reduce(std.ReduceProd, 1, keepdims=False)
+        # A size by name or identity would be taken for the same in every step.
+        known = [dim if isinstance(dim, int) else None for dim in made.shape]
+        return Pieces(elements, counts, shapes.take, known)

@@ -222,7 +222,7 @@ def _loop(op: std.Loop, b: Builder, dys: Cotangents) -> Gradients:
         if value is op.body.inputs[0]:
             return (last - front.wrap(iteration.value)).value
         if forward.varies(value):
-            return forward.pieces(value).read(front, last - front.wrap(iteration.value)).value
+            return forward.pieces(value).get(last - front.wrap(iteration.value)).value
         return read(front, forward.sequence(value), value).value
 
     Handing(loop.inner, forward.varies).run(op.body, handed)
