@@ -55,12 +55,8 @@ def cumulative_sum(site: Site) -> Sequence[Expr] | None:
 @before(26, std.CumProd)
 def cumulative_product(site: Site) -> Sequence[Expr]:
     """A loop that carries the product."""
-    axis, rank, b = site.constant(1), site.rank(), site.builder
-    if axis is None:
-        raise site.unsupported(
-            "axis", f"a constant below opset 26 (the model is moved to {site.target})", "a computed value"
-        )
-    place = int(axis.reshape(-1)[0]) % rank
+    rank, b = site.rank(), site.builder
+    place = site.numbers(1, "axis", 26)[0] % rank
     order = [place, *[other for other in range(rank) if other != place]]
     x = site.input(0).transpose(*order)
     start = b.fill(1, x.sizes().slice(1, rank, axis=0), site.dtype())
@@ -244,12 +240,7 @@ def affine_grid(site: Site) -> None:
 @before(20, std.DFT)
 def dft_axis(site: Site) -> None:
     """The axis as an attribute."""
-    axis = site.constant(2)
-    if site.has(2) and axis is None:
-        raise site.unsupported(
-            "axis", f"a constant below opset 20 (the model is moved to {site.target})", "a computed value"
-        )
-    site.set("axis", -2 if axis is None else int(axis.reshape(-1)[0]))
+    site.set("axis", site.numbers(2, "axis", 20)[0] if site.has(2) else -2)
     site.set_inputs(site.input(0), site.input(1) if site.has(1) else None)
 
 
@@ -353,7 +344,7 @@ def reduce_axes(site: Site) -> Sequence[Expr] | None:
         if noop:
             return [_ELEMENTWISE[site.operator](site.input(0))]
     else:
-        site.set("axes", [int(axis) for axis in axes.reshape(-1)])
+        site.set("axes", site.numbers(1, "axes"))
     site.drop("noop_with_empty_axes")
     site.set_inputs(site.input(0))
     return None
@@ -378,9 +369,7 @@ def _over_computed_axes(site: Site) -> Sequence[Expr]:
         ones = x.builder.fill(1, x.sizes(), site.dtype())
         # Of nothing onnxruntime gives 0; a division of integers by 0 ends the run.
         return [total(x) / total(ones).maximum(1)]
-    raise site.unsupported(
-        "axes", f"a constant below opset 18 (the model is moved to {site.target})", "a computed value"
-    )
+    raise site.computed("axes", 18)
 
 
 def _of_numbers(operator: type[std.Standard], x: Expr) -> Expr:
@@ -626,13 +615,9 @@ def pad_wrapped(site: Site) -> Sequence[Expr] | None:
     if site.attribute("mode", "constant") != "wrap":
         return None
     result, pads, b = site.input(0), site.input(1), site.builder
-    axes = site.constant(3) if site.has(3) else np.arange(site.rank())
-    if axes is None:
-        raise site.unsupported(
-            "axes", f"a constant for mode wrap below opset 19 (the model is moved to {site.target})", "no constant"
-        )
-    for position, axis in enumerate(int(axis) for axis in axes.reshape(-1)):
-        begin, end = (pads.take(index) for index in (position, position + axes.size))
+    axes = site.numbers(3, "axes of mode wrap", 19) if site.has(3) else list(range(site.rank()))
+    for position, axis in enumerate(axes):
+        begin, end = (pads.take(index) for index in (position, position + len(axes)))
         size = result.sizes().take(axis)
         first = (-begin).maximum(0)
         left = size - (-end).maximum(0) - first

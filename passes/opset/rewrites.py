@@ -101,6 +101,22 @@ class Site(std.Standard, abstract=True):
             )
         return rank
 
+    def numbers(self, index: int, operand: str, since: int | None = None) -> list[int]:
+        """The whole numbers in an input; `since` is the version from which they may be computed.
+
+        Raises:
+            UnsupportedOpError: they are computed.
+        """
+        constant = self.constant(index)
+        if constant is None:
+            raise self.computed(operand, since)
+        return [int(number) for number in constant.reshape(-1)]
+
+    def computed(self, operand: str, since: int | None) -> UnsupportedOpError:
+        """The error for an input that is not known before the model runs."""
+        way = "" if since is None else f" below opset {since} (the model is moved to {self.target})"
+        return self.unsupported(operand, f"a constant{way}", "a computed value")
+
     def too_new(self, operand: str, since: int) -> UnsupportedOpError:
         """The error for something that an older version cannot say."""
         return self.unsupported(operand, f"opset {since} or newer", self.target)

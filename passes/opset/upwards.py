@@ -186,12 +186,9 @@ def cast_to_a_number(site: Site) -> None:
 @since(6, std.Tile)
 def tile_repeats(site: Site) -> None:
     """One axis was repeated."""
-    x, axis = site.input(0), site.constant(2)
-    if axis is None:
-        raise site.unsupported("axis", "a constant", "a computed value")
-    place, rank, b = int(axis.reshape(-1)[0]), site.rank(), site.builder
+    x, rank, b = site.input(0), site.rank(), site.builder
     ones = [b.ints(1)] * rank
-    ones[place] = site.input(1).cast(_D.INT64).reshape(1)
+    ones[site.numbers(2, "axis")[0]] = site.input(1).cast(_D.INT64).reshape(1)
     site.set_inputs(x, b.concat(ones, axis=0))
 
 
@@ -206,13 +203,9 @@ def pad_names(site: Site) -> None:
 def split_attribute(site: Site) -> None:
     """Sizes of parts became an attribute, which they were not only."""
     site.set("axis", site.attribute("axis", 0))
-    if not site.has(1):
-        return
-    sizes = site.constant(1)
-    if sizes is None:
-        raise site.unsupported("split", "a constant", "a computed value")
-    site.set("split", [int(size) for size in sizes.reshape(-1)])
-    site.set_inputs(site.input(0))
+    if site.has(1):
+        site.set("split", site.numbers(1, "split"))
+        site.set_inputs(site.input(0))
 
 
 @since(2, std.LpPool, std.GlobalLpPool)

@@ -151,7 +151,7 @@ REFUSED = [
         [X, info("p", INT64, 2), info("a", INT64, 1)],
         19,
         18,
-        "axes requires a constant for mode wrap below opset 19",
+        "axes of mode wrap requires a constant below opset 19",
     ),
     (
         _node("AffineGrid", "x", "s"),
