@@ -87,15 +87,19 @@ CLEANING = (AlgebraicSimplification, CommonSubexpressionElimination, DeadCodeEli
 COUNTING = (TripCount, InductionVariables)
 # Work leaves bodies, whichever pass makes it free to.
 LEAVING = (
+    # What turns a sequence round or transposes it stands between the work and what that reads.
     LoopReversal,
     LayoutAssignment,
+    # A product or a sum of which a part can leave is divided so that it does; what stays is joined again.
     ProductDistribution,
     Reassociation,
     ProductFusion,
     ConcatFusion,
+    # Before the loop, as sums over all steps, and behind it.
     LoopInvariantCodeMotion,
     ReductionRecognition,
     CodeSinking,
+    # What is done part by part then, such as products that are added up, is done on the whole.
     BatchAxisContraction,
     Vectorization,
 )

@@ -44,15 +44,10 @@ class CommonSubexpressionElimination(OnGraphs, LoopPass):
             if not fused:
                 return modified
 
-    def ensures(self, model: ir.Model) -> None:
-        """No node has an equal one before it, in its graph or in those around it.
-
-        Raises:
-            ir.passes.PostconditionError: one has.
-        """
-        super().ensures(model)
+    def faults(self, model: ir.Model) -> Iterator[tuple[ir.Node, str]]:
+        """Nodes that have an equal one before them, in their graph or in those around it."""
         for node, twin in equal_nodes(model.graph):
-            raise self.broken(node, f"to be the only one of its kind, got '{node_label(twin)}', which is equal")
+            yield node, f"to be the only one of its kind, got '{node_label(twin)}', which is equal"
 
 
 def equal_nodes(graph: ir.Graph, outer: Sequence[Mapping[Hashable, ir.Node]] = ()) -> Iterator[tuple[ir.Node, ir.Node]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import onnx_ir as ir
 
 from lstm_lower.graph.builder import replace
@@ -36,23 +38,18 @@ class DeadCodeElimination(LoopPass):
             if not changed or not any(all_loops(model.graph, self.context.space)):
                 return modified
 
-    def ensures(self, model: ir.Model) -> None:
-        """Every node, and every output and state of a loop, serves an output of the model, and sequences are read.
-
-        Raises:
-            ir.passes.PostconditionError: one does not.
-        """
-        super().ensures(model)
+    def faults(self, model: ir.Model) -> Iterator[tuple[ir.Node, str]]:
+        """What serves no output of the model: nodes, outputs and states of loops, and sequences that no step reads."""
         for node in all_nodes(model.graph):
             if not any(output.uses() or output.is_graph_output() for output in node.outputs):
-                raise self.broken(node, "a reader, got none")
+                yield node, "a reader, got none"
         for loop in all_loops(model.graph, self.context.space):
             idle = [x.sequence for x in loop.outputs if not (x.sequence.uses() or x.sequence.is_graph_output())]
             idle += [state.final for state in (*_unchanging(loop), *_dead(loop))]
             for value in idle:
-                raise self.broken(loop.node, f"outputs and states that serve the model's, got '{value.name}'")
+                yield loop.node, f"outputs and states that serve the model's, got '{value.name}'"
             for x in loop.unread_inputs():
-                raise self.broken(loop.node, f"sequences that a step reads, got '{x.sequence.name}'")
+                yield loop.node, f"sequences that a step reads, got '{x.sequence.name}'"
 
     def rewrite(self, loop: Loop) -> bool:
         """Cleans one loop."""

@@ -8,6 +8,8 @@ the body there, nor a weight of its own.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
@@ -48,19 +50,14 @@ class InvariantHoisting(LoopPass):
             before.place(node)
         return True
 
-    def ensures(self, model: ir.Model) -> None:
-        """No body holds a node whose results are the same at every step, nor a weight of its own.
-
-        Raises:
-            ir.passes.PostconditionError: one does.
-        """
-        super().ensures(model)
+    def faults(self, model: ir.Model) -> Iterator[tuple[ir.Node, str]]:
+        """Nodes of bodies whose results are the same at every step, and bodies with weights of their own."""
         for scan in scans_of(model.graph):
             loop = Loop(scan, self.context.space)
             for node in _invariant(loop):
-                raise self.broken(node, f"a place before the loop, got the body of '{node_label(scan)}'")
+                yield node, f"a place before the loop, got the body of '{node_label(scan)}'"
             if loop.body.initializers:
-                raise self.broken(scan, f"a body without initializers, got {', '.join(loop.body.initializers)}")
+                yield scan, f"a body without initializers, got {', '.join(loop.body.initializers)}"
 
 
 def _invariant(loop: Loop) -> list[ir.Node]:

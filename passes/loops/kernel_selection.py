@@ -67,7 +67,7 @@ Postcondition: no sum over rows or product with turned rows is left outside of b
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -131,18 +131,13 @@ class KernelSelection(LoopPass):
             loop.commit()
         return divided or oriented
 
-    def ensures(self, model: ir.Model) -> None:
-        """No product or sum is left that would gain by another layout.
-
-        Raises:
-            ir.passes.PostconditionError: one is.
-        """
-        super().ensures(model)
+    def faults(self, model: ir.Model) -> Iterator[tuple[ir.Node, str]]:
+        """Products and sums that would gain by another layout."""
         for graph in graphs_with_loops(model):
             for contraction in (c for node in graph if (c := _contraction(self.facts, node)) is not None):
                 if _reason_against(self.facts, contraction) is None:
-                    wanted = f"its operand laid out for a product, got it of '{node_label(contraction.node)}'"
-                    raise self.broken(contraction.node, wanted)
+                    label = node_label(contraction.node)
+                    yield contraction.node, f"its operand laid out for a product, got it of '{label}'"
 
     def _divide(self, graph: ir.Graph) -> bool:
         """Computes the parts of split products separately."""

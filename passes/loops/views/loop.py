@@ -8,7 +8,7 @@ body, and each one only once.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import onnx_ir as ir
@@ -374,14 +374,19 @@ def is_divided(node: ir.Node) -> bool:
 
 def scans_of(graph: ir.Graph) -> list[ir.Node]:
     """All Scans of a graph and its subgraphs, inner ones before those that hold them."""
-    found: list[ir.Node] = []
+    return inner_first(graph, is_scan)
+
+
+def inner_first(graph: ir.Graph, chosen: Callable[[ir.Node], bool]) -> list[ir.Node]:
+    """Nodes with subgraphs, of a graph and its subgraphs, inner ones before those that hold them."""
+    nodes: list[ir.Node] = []
     for node in graph:
         if inner := subgraphs_of(node):
             for subgraph in inner:
-                found += scans_of(subgraph)
-            if is_scan(node):
-                found.append(node)
-    return found
+                nodes += inner_first(subgraph, chosen)
+            if chosen(node):
+                nodes.append(node)
+    return nodes
 
 
 def _present(values: tuple[ir.Value | None, ...] | Any) -> list[ir.Value]:

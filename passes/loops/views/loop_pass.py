@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Iterable
 from typing import ClassVar
 
 import onnx_ir as ir
@@ -59,16 +60,19 @@ class LoopPass(Pass):
         return ir.passes.PassResult(model, modified=modified)
 
     def ensures(self, model: ir.Model) -> None:
-        """Names are still unique.
+        """Names are still unique, and nothing is as the pass promises that it is not.
 
         Raises:
-            ir.passes.PostconditionError: one occurs twice.
+            ir.passes.PostconditionError: a name occurs twice, or something is.
         """
         verify_unique_names(model)
+        for node, what in self.faults(model):
+            label = f"{node.op_type} '{node_label(node)}'"
+            raise ir.passes.PostconditionError(f"{self.name}: {label} requires {what}")
 
-    def broken(self, node: ir.Node, what: str) -> ir.passes.PostconditionError:
-        """The error for a node of which something does not hold that the pass promises."""
-        return ir.passes.PostconditionError(f"{self.name}: {node.op_type} '{node_label(node)}' requires {what}")
+    def faults(self, model: ir.Model) -> Iterable[tuple[ir.Node, str]]:  # noqa: ARG002
+        """Nodes for which something does not hold that the pass promises, and what each requires."""
+        return ()
 
     def run(self, model: ir.Model) -> bool:
         """Runs on every loop; returns whether something changed."""

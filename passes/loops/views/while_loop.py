@@ -11,10 +11,9 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Workspace
-from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.graph.values import Dim
 from lstm_lower.passes.loops.views.carried_shapes import tell_shapes
-from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput, State, is_scan
+from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput, State, inner_first, is_scan
 from lstm_lower.passes.loops.views.scalar_evolution import ScalarEvolution
 from lstm_lower.passes.model_pass import Context
 
@@ -145,17 +144,6 @@ def is_loop(node: ir.Node) -> bool:
 
 def all_loops(graph: ir.Graph, space: Workspace) -> Iterator[Loop]:
     """The views of all Scans and Loops that a graph and its subgraphs hold, inner ones first, as long as they do."""
-    for node in _repeated(graph):
+    for node in inner_first(graph, lambda node: is_loop(node) or is_scan(node)):
         if node.graph is not None:
             yield WhileLoop(node, space) if is_loop(node) else Loop(node, space)
-
-
-def _repeated(graph: ir.Graph) -> list[ir.Node]:
-    found: list[ir.Node] = []
-    for node in graph:
-        if inner := subgraphs_of(node):
-            for subgraph in inner:
-                found += _repeated(subgraph)
-            if is_loop(node) or is_scan(node):
-                found.append(node)
-    return found
