@@ -221,15 +221,12 @@ class _Beside:
         Raises:
             OtherSizesError: it computes something else for fewer steps than are traced.
         """
-        counted = {place: length.steps for length in self._made.traced.lengths for place in length.places}
         found: dict[str, dict[int, int]] = {}
-        for symbol in self._sizes.example:
-            places = [(name, axis) for name, axes in self._sizes.axes({symbol: ""}).items() for axis in axes]
-            traced = min(counted.get(place, 0) for place in places)
+        for symbol, traced in self._sizes.traced.items():
             failed = [size for size in range(1, traced) if self._fails(symbol, size)]
-            for name, axis in places if failed else ():
-                found.setdefault(name, {})[axis] = failed[-1] + 1
-        return found
+            for name, sizes in self._sizes.of(symbol, failed[-1] + 1).items() if failed else ():
+                found.setdefault(name, {}).update(sizes)
+        return {name: sizes for name, sizes in found.items() if sizes}
 
     def _fails(self, symbol: Any, size: int) -> bool:
         fault = self._fault({**self._sizes.example, symbol: size})

@@ -128,8 +128,10 @@ def choices(names: Sequence[str], tensors: Sequence[Tensor], wanted: Requested) 
     # A first axis of size 1 may be one that is repeated too, beside batches of other sizes.
     repeated = [frozenset(axis for axis, size in enumerate(shape) if size != 1) for shape in shapes]
     without = (frozenset(range(most)) - {closed} for closed in range(1, most))
-    first = (frozenset(range(count)) for count in (2, 1, 0))
-    same = ([open_] * len(shapes) for open_ in (frozenset(range(most)), *without, *first))
+    first = (frozenset(range(count)) for count in (2, 1))
+    # Where it is the first that must have a size, others need not.
+    last = frozenset(range(1, most)), frozenset[int]()
+    same = ([open_] * len(shapes) for open_ in (frozenset(range(most)), *without, *first, *last))
     chosen = [[open_ & set(range(len(shape))) for open_, shape in zip(each, shapes, strict=True)] for each in same]
     for each in dict.fromkeys(map(tuple, (chosen[0], single, repeated, *chosen[1:]))):
         yield [set(open_) for open_ in each]

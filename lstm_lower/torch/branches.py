@@ -54,7 +54,12 @@ def axes_of(
 
 def open_axes(program: torch.export.ExportedProgram) -> list[set[int]]:
     """The open axes of each input."""
-    return [{axis for axis, size in enumerate(value.shape) if not isinstance(size, int)} for value in _inputs(program)]
+    return [{axis for axis, size in enumerate(value.shape) if _is_open(size)} for value in _inputs(program)]
+
+
+def _is_open(size: Any) -> bool:
+    """Whether a size is open still: what a trace has found to be a number stays symbolic."""
+    return isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None
 
 
 def sizes_to_try(program: torch.export.ExportedProgram) -> dict[Any, set[int]]:

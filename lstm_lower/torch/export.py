@@ -8,7 +8,7 @@ import functools
 import io
 import logging
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -41,7 +41,7 @@ from lstm_lower.torch.lengths import MORE_STEPS, STEPS, Lengths
 from lstm_lower.torch.modules import all_classes_scored, cumulative_averages, masks_unread, unchecked_distributions
 from lstm_lower.torch.open_lengths import Length, PiecesPass, Place, UnlikeError, extrapolated
 from lstm_lower.torch.own_gradients import own_gradients_traced, tied
-from lstm_lower.torch.pytorch_errors import cause, raised, way_around
+from lstm_lower.torch.pytorch_errors import raised, way_around
 from lstm_lower.torch.size_arithmetic import logarithms_allowed, open_arithmetic, open_numbers
 from lstm_lower.torch.steps import TracedSteps
 from lstm_lower.torch.trials import Trials
@@ -198,9 +198,7 @@ def closed_further(traced: Traced, differing: Axes) -> dict[str, Axes]:
     Raises:
         InvalidInputError: such an axis is to be open.
     """
-    wrong = [
-        length for length in traced.lengths if any(axis in differing.get(name, ()) for name, axis in length.places)
-    ]
+    wrong = [length for length in traced.lengths if any(axis in differing.get(name, ()) for name, axis in length.laws)]
     if wrong:
         name, axis = next(place for place in _places(wrong) if place[1] in differing.get(place[0], ()))
         return steps_closed(traced, f"for other lengths it has {differing[name][axis]}", wrong)
@@ -210,24 +208,41 @@ def closed_further(traced: Traced, differing: Axes) -> dict[str, Axes]:
 
 def steps_closed(traced: Traced, why: str, lengths: Iterable[Length] | None = None) -> dict[str, Axes]:
     """Arguments of `trace` for one whose loops, some or all, have as many steps as the example has."""
-    fixed = _steps_fixed(traced.lengths if lengths is None else lengths, traced.names, traced.tensors, why)
+    fixed = _steps_fixed(traced.lengths if lengths is None else lengths, why)
     return {"closed": joined(traced.closed, fixed), "steps": joined(traced.steps, fixed)}
 
 
 def _places(lengths: Iterable[Length]) -> list[Place]:
     """Inputs and axes that have one of some lengths."""
-    return [place for length in lengths for place in length.places]
+    return [place for length in lengths for place in length.laws]
 
 
-def _steps_fixed(lengths: Iterable[Length], names: Sequence[str], tensors: Sequence[Tensor], why: str) -> Axes:
+def _steps_fixed(lengths: Iterable[Length], why: str, but: Container[Place] = ()) -> Axes:
     """Input -> axis over which a loop goes -> why it has the example's size."""
-    sizes = {name: x.shape for name, x in zip(names, tensors, strict=True)}
     fixed: Axes = {}
     for length in lengths:
-        for name, axis in length.places:
-            said = f"a loop in Python goes over {sizes[name][axis]} steps ({length.line}); {why}"
+        for name, axis in length.laws:
+            if (name, axis) in but:
+                continue
+            said = f"a loop in Python goes over {length.example} steps ({length.line}); {why}"
             fixed.setdefault(name, {})[axis] = said
     return fixed
+
+
+@contextlib.contextmanager
+def _held(step: Step, names: Sequence[str], products: Iterable[tuple[Place, int, Place]]) -> Iterator[None]:
+    """Traces with axes that are so many times others, of any size."""
+
+    def check(_: Any, inputs: tuple[Tensor, ...]) -> None:
+        given = dict(zip(names, inputs, strict=True))
+        for (name, axis), number, (other, times) in products:
+            torch._check(given[name].shape[axis] == number * given[other].shape[times])  # type: ignore[no-untyped-call]
+
+    handle = step.register_forward_pre_hook(check)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def joined(first: Axes, second: Axes) -> Axes:
@@ -277,15 +292,20 @@ def trace(
         closed = joined(of_pictures(module, names, tensors), closed)
     lengths = Lengths(step, names, tensors, wanted, closed, few)
     # Each of a loop's lengths has a trace of its own.
-    apart = _steps_fixed(lengths.found, names, tensors, "")
+    products = {place for place, _, _ in lengths.products()}
+    apart = _steps_fixed(lengths.found, "", products)
     reads = TrainingReads()
     tracing = functools.partial(_traced, step, names, reads=reads)
-    program, reasons, read = tracing(lengths.tensors(), wanted, joined(closed, apart))
+    with _held(step, names, lengths.products()):
+        program, reasons, read = tracing(lengths.tensors(), wanted, joined(closed, apart))
     axes = open_axes(program)
+    longer = []
     try:
-        longer = [_captured(step, lengths.tensors(each), axes, reads)[0] for each in lengths.found]
+        for each in lengths.found:
+            with _held(step, names, lengths.products(each)):
+                longer.append(_captured(step, lengths.tensors(each), axes, reads)[0])
     except Exception as error:  # noqa: BLE001
-        fixed = _steps_fixed(lengths.found, names, tensors, f"of one more PyTorch makes no trace: {raised(error)}")
+        fixed = _steps_fixed(lengths.found, f"of one more PyTorch makes no trace: {raised(error)}")
         program, reasons, read = tracing(tensors, wanted, joined(closed, fixed))
         closed, steps = joined(closed, fixed), joined(steps, fixed)
         return Traced(step, program, names, tensors, reasons, wanted, closed, read, steps, reads=reads)
@@ -394,10 +414,13 @@ def _traced(
 ) -> tuple[torch.export.ExportedProgram, Axes, Collection[str]]:
     """The traced step with as many open axes as can be; of those that are not, why; buffers of branches."""
     reasons = joined(closed, {})
-    failed: list[Exception] = []
+    # What was open, and why it cannot be.
+    failed: list[tuple[list[set[int]], Exception]] = []
     trials = Trials(step, tensors)
     for choice in choices(names, tensors, wanted):
         axes = [open_ - set(closed.get(name, ())) for name, open_ in zip(names, choice, strict=True)]
+        if any(axes == opened for opened, _ in failed):
+            continue
         try:
             program, read = _captured(step, tensors, axes, reads)
             while decided := decided_axes(program, names, trials):
@@ -409,18 +432,19 @@ def _traced(
         except LstmLowerError:
             raise
         except Exception as error:  # noqa: BLE001
-            failed.append(error)
+            failed.append((axes, error))
         else:
-            if failed:
-                for name, tensor, open_ in zip(names, tensors, axes, strict=True):
-                    left = dict.fromkeys(set(range(tensor.dim())) - open_, cause(failed[0]))
-                    reasons[name] = left | reasons.get(name, {})
+            # The fewer axes are open, the more it is one of these that an error is about.
+            for opened, fault in reversed(failed):
+                for name, more, open_ in zip(names, opened, axes, strict=True):
+                    reasons[name] = dict.fromkeys(more - open_, raised(fault)) | reasons.get(name, {})
             return program, reasons, read
     # The last fails for no open axis.
+    _, fault = failed[-1]
     raise UnsupportedOpError(
-        f"{type(step.module).__name__} requires a forward that torch.export can trace, got: {raised(failed[-1])}; "
-        f"{way_around(failed[-1])}"
-    ) from failed[-1]
+        f"{type(step.module).__name__} requires a forward that torch.export can trace, got: {raised(fault)}; "
+        f"{way_around(fault)}"
+    ) from fault
 
 
 def _captured(

@@ -8,7 +8,7 @@ as a formula; of anything else a model for other lengths is not known.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,18 +28,40 @@ Place = tuple[str, int]
 
 
 @dataclasses.dataclass(frozen=True)
+class Law:
+    """The size of an axis by a number of steps: `slope * steps + offset`.
+
+    Attributes:
+        slope: by how much it is larger with each step, in the example.
+        offset: what it is with none.
+        times: an input and its axis whose size the slope is, as where the steps of all sequences are rows of a matrix;
+            `None` for a slope that is always the same.
+    """
+
+    slope: int = 1
+    offset: int = 0
+    times: Place | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class Length:
     """A number of steps.
 
     Attributes:
-        places: inputs and axes that have it.
+        laws: inputs and axes whose sizes go by it -> how.
+        example: how many there are in the example.
         steps: how many there are in the model that all others are compared with.
         line: a line of the module's code that runs once a step.
     """
 
-    places: tuple[Place, ...]
+    laws: Mapping[Place, Law]
+    example: int
     steps: int
     line: str
+
+    def sizes(self, steps: int) -> dict[Place, int]:
+        """The sizes of the axes for so many steps, those of others being the example's."""
+        return {place: law.slope * steps + law.offset for place, law in self.laws.items()}
 
 
 class UnlikeError(Exception):
@@ -139,15 +161,13 @@ class _Extrapolation:
         graph = self.models[0].graph
         inputs = {str(value.name): value for value in graph.inputs}
         b = Builder(Workspace.of(self.models[0]), graph, before=next(iter(graph)), scope="steps")
-        sizes = []
         for length in self.lengths:
-            for name, axis in length.places:
-                _set_dim(inputs[name], axis, _dimension(length))
+            first = next(iter(length.laws.values()))
+            for (name, axis), law in length.laws.items():
+                _set_dim(inputs[name], axis, _dimension(length) if law == first else f"{name}_dim_{axis}")
         for values in self.shapes.items():
             self._open(*values)
-        for length in self.lengths:
-            name, axis = length.places[0]
-            sizes.append(b.wrap(inputs[name]).sizes().take(axis))
+        sizes = [_steps(b, inputs, length) for length in self.lengths]
         formulas = _Formulas(b, sizes, [length.steps for length in self.lengths])
         for (node, index), arrays in self.edits.items():
             operand = node.inputs[index]
@@ -269,7 +289,9 @@ class _Extrapolation:
                 continue
             grown = [k for k, dim in enumerate(dims[1:]) if dim != dims[0]]
             length = self.lengths[grown[0]]
-            is_length = len(grown) == 1 and dims[0] == length.steps and dims[grown[0] + 1] == length.steps + 1
+            place, law = next(iter(length.laws.items()))
+            sizes = [length.sizes(length.steps + more)[place] for more in (0, 1)]
+            is_length = len(grown) == 1 and law.times is None and [dims[0], dims[grown[0] + 1]] == sizes
             _set_dim(value, axis, _dimension(length) if is_length else None)
 
     def _said(self, nodes: Sequence[ir.Node]) -> str:
@@ -281,8 +303,30 @@ class _Extrapolation:
 
 
 def _dimension(length: Length) -> str:
-    name, axis = length.places[0]
+    name, axis = next(iter(length.laws))
     return f"{name}_dim_{axis}"
+
+
+def _size(b: Builder, inputs: Mapping[str, ir.Value], place: Place) -> Expr:
+    name, axis = place
+    return b.op(std.Shape, b.wrap(inputs[name]), start=axis, end=axis + 1).squeeze(0)
+
+
+def _steps(b: Builder, inputs: Mapping[str, ir.Value], length: Length) -> Expr:
+    """The number of steps, read off the first axis that goes by it; other sizes than the laws' make a run fail."""
+    first, *_ = laws = list(length.laws.items())
+    size = _size(b, inputs, first[0])
+    if first[1].times is not None:
+        steps = size / _size(b, inputs, first[1].times)
+    else:
+        steps = size if first[1] == Law() else (size - first[1].offset) / first[1].slope
+    for place, law in laws:
+        # Equal sizes bear one name.
+        if law != first[1] or law.slope > 1 or law.times is not None:
+            slope = law.slope if law.times is None else _size(b, inputs, law.times)
+            apart = b.op(std.Abs, _size(b, inputs, place) - (steps * slope + law.offset))
+            steps = steps.unsqueeze(0).take(apart)
+    return steps
 
 
 def _set_dim(value: ir.Value, axis: int, dim: str | None) -> None:

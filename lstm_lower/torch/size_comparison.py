@@ -41,19 +41,24 @@ class OpenSizes:
             [getattr(getattr(size, "node", None), "expr", size) for size in values[name].shape]
             for name in traced.program.graph_signature.user_inputs
         ]
-        steps = [sympy.Symbol(f"steps_{number}") for number in range(len(traced.lengths))]
-        for symbol, length in zip(steps, traced.lengths, strict=True):
-            for name, axis in length.places:
-                self._shapes[list(self._names).index(name)][axis] = symbol
         self.example: dict[Any, int] = {
             size: tensor.shape[axis]
             for shape, tensor in zip(self._shapes, self._tensors, strict=True)
             for axis, size in enumerate(shape)
             if getattr(size, "is_symbol", False)
         }
+        steps = {sympy.Symbol(f"steps_{number}"): length for number, length in enumerate(traced.lengths)}
+        self.example.update({symbol: length.example for symbol, length in steps.items()})
+        shapes = dict(zip(self._names, self._shapes, strict=True))
+        for symbol, length in steps.items():
+            for (name, axis), law in length.laws.items():
+                slope = law.slope if law.times is None else shapes[law.times[0]][law.times[1]]
+                shapes[name][axis] = slope * symbol + law.offset
+        # Open size -> how many steps are traced.
+        self.traced = {symbol: length.steps for symbol, length in steps.items()}
         self._decided = sizes_to_try(traced.program)
         # Loops may have first and last steps of their own, which few steps have not all.
-        self._few = {size: _FEW for shape in self._shapes for size in shape if size in steps}
+        self._few = dict.fromkeys(steps, _FEW)
 
     def decided(self, said: str) -> Axes:
         """Axes by which the module's code decides, with what is said of them."""
@@ -80,12 +85,19 @@ class OpenSizes:
         )
         return [trials.resized(number, shape) for number, shape in enumerate(shapes)]
 
+    def of(self, symbol: Any, size: int) -> dict[str, dict[int, int]]:
+        """Input -> axis that goes by an open size alone -> how large it is for such a one."""
+        return {
+            name: {axis: int(each.subs(symbol, size)) for axis, each in enumerate(shape) if _symbols(each) == {symbol}}
+            for name, shape in zip(self._names, self._shapes, strict=True)
+        }
+
     def axes(self, said: Mapping[Any, str]) -> Axes:
         """Input -> axis whose size is made of open ones -> what is said of these."""
         found: Axes = {}
         for name, shape in zip(self._names, self._shapes, strict=True):
             for axis, size in enumerate(shape):
-                for symbol in getattr(size, "free_symbols", set()) & said.keys():
+                for symbol in _symbols(size) & said.keys():
                     found.setdefault(name, {})[axis] = said[symbol]
         return found
 
@@ -93,3 +105,7 @@ class OpenSizes:
 def _size(size: Any, sizes: Sizes, default: int) -> int:
     value = size.subs(sizes) if hasattr(size, "subs") else size
     return int(value) if getattr(value, "is_Integer", isinstance(value, int)) else default
+
+
+def _symbols(size: Any) -> set[Any]:
+    return set(getattr(size, "free_symbols", ()))

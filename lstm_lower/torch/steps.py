@@ -5,9 +5,8 @@ PyTorch records where the module's code did so. Whether nobody else needs the si
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +16,10 @@ from torch import Tensor
 from lstm_lower.torch.axes import BY_ITSELF, OF_PICTURES, Axes
 from lstm_lower.torch.interface import Step
 from lstm_lower.torch.pytorch_errors import is_users
-from lstm_lower.torch.source import innermost
 from lstm_lower.torch.trials import RefusedError, Trials
 
 # Input and axis.
 Place = tuple[str, int]
-
-_TAKING_APART = {
-    torch.ops.aten.unbind.int,
-    torch.ops.aten.split.Tensor,
-    torch.ops.aten.split_with_sizes.default,
-    torch.ops.aten.chunk.default,
-}
-_LOOPS = (ast.For, ast.While, ast.comprehension)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,26 +72,11 @@ class TracedSteps:
             if where is None or len(symbols) != 1:
                 continue
             place = axes[symbols.pop()]
-            reason = self._reason(self._size(*place), Path(where.filename), int(where.lineno or 0), where.line or "")
-            if reason is not None:
-                found.setdefault(place, reason)
+            path = Path(where.filename)
+            if is_users(path) and path.is_file():
+                code = (where.line or "").strip()
+                found.setdefault(place, f"{path.name}:{where.lineno} takes it as a number: {code}")
         return found
-
-    def _reason(self, size: int, path: Path, line: int, code: str) -> str | None:
-        loop = f"a loop in Python goes over {size} steps"
-        if not is_users(path):
-            # A function of PyTorch's has asked for a number on behalf of forward, which goes over what it returns.
-            return loop if self._falls_apart(size) else None
-        if not path.is_file():
-            return None
-        return loop if _is_loop(innermost(path, line)) else f"{path.name}:{line} takes it as a number: {code.strip()}"
-
-    def _falls_apart(self, size: int) -> bool:
-        """Whether something is taken apart into so many pieces."""
-        nodes = list(self.program.graph.nodes)
-        selected = sum(node.target is torch.ops.aten.select.int for node in nodes)
-        pieces = (len(node.meta["val"]) for node in nodes if node.target in _TAKING_APART)
-        return selected >= size or size in pieces
 
     def _axes_of_symbols(self, environment: Any) -> dict[Any, Place]:
         """Symbol -> input and axis whose size it is."""
@@ -143,15 +118,3 @@ class TracedSteps:
         except RefusedError:
             return False
         return True
-
-
-def _is_loop(statement: ast.stmt | None) -> bool:
-    return statement is not None and any(isinstance(node, _LOOPS) for node in _heads(statement))
-
-
-def _heads(statement: ast.stmt) -> Iterator[ast.AST]:
-    """A statement and its expressions, without the statements within it."""
-    yield statement
-    for child in ast.iter_child_nodes(statement):
-        if not isinstance(child, ast.stmt):
-            yield from ast.walk(child)

@@ -432,8 +432,10 @@ def _asks_for_sizes(node: ir.Node) -> bool:
 def node_kind(node: ir.Node) -> Hashable | None:
     """What nodes of a row have in common; `None` for nodes that a loop may not repeat, or that hold graphs."""
     kind = std.VIEWS.get(node.op_type) if node.domain == "" else None
-    drawn = kind is not None and issubclass(kind, std.Random | std.BatchNormalization)
-    if drawn or subgraphs_of(node) or any(attribute.is_ref() for attribute in node.attributes.values()):
+    # Draws with a seed of their own are equal in all steps, and follow from each other in a loop.
+    seeded = kind is not None and issubclass(kind, std.Random) and "seed" in node.attributes
+    changing = kind is not None and issubclass(kind, std.BatchNormalization)
+    if seeded or changing or subgraphs_of(node) or any(attribute.is_ref() for attribute in node.attributes.values()):
         return None
     given = tuple(value is not None for value in node.inputs)
     return node_key(node, {value: -1 for value in node.inputs if value is not None}), given

@@ -1,0 +1,155 @@
+"""Lengths of loops in Python of which a step is several rows, or one less: recurrent modules next to autograd."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import lstm_lower as ll
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+from lstm_lower.torch.importer import FixedStepsWarning  # noqa: E402
+from tests.torch.test_python_loops import EXAMPLE, OTHERS, compare, loss_of  # noqa: E402
+
+I, H = 3, 4  # noqa: E741
+
+
+class Rows(nn.Module):
+    """Steps of all sequences are rows of one matrix, as in CleanRL; how many sequences there are, the state says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net, self.lstm, self.head = nn.Linear(I, 5), nn.LSTM(5, H), nn.Linear(H, 2)
+
+    def forward(self, x: Any, done: Any, h: Any, c: Any) -> Any:
+        count = h.shape[1]
+        hidden = torch.relu(self.net(x)).reshape((-1, count, 5))
+        state, made = (h, c), []
+        for row, ends in zip(hidden, done.reshape((-1, count)), strict=True):
+            kept = (1.0 - ends).view(1, -1, 1)
+            row, state = self.lstm(row.unsqueeze(0), (kept * state[0], kept * state[1]))
+            made += [row]
+        return self.head(torch.flatten(torch.cat(made), 0, 1))
+
+
+class Halved(nn.Module):
+    """Two frames are one step, as in Tacotron."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.head = nn.GRUCell(2 * I, H), nn.Linear(H, 2)
+
+    def forward(self, x: Any) -> Any:
+        steps = x.view(x.size(0), x.size(1) // 2, -1)
+        h, made = x.new_zeros(x.size(0), H), []
+        for t in range(steps.size(1)):
+            h = self.cell(steps[:, t], h)
+            made.append(self.head(h))
+        return torch.stack(made, 1)
+
+
+class Samples(nn.Module):
+    """Two samples are one step, and the last one is none, as in SampleRNN."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.words = nn.GRUCell(2, H), nn.Embedding(9, H)
+
+    def forward(self, samples: Any) -> Any:
+        before = samples[:, :-1]
+        count = before.size(1) // 2
+        frames = before.reshape(samples.size(0), count, 2).float()
+        h, states = torch.zeros(samples.size(0), H), []
+        for t in range(count):
+            h = self.cell(frames[:, t], h)
+            states.append(h)
+        return torch.stack(states, 1).repeat_interleave(2, 1) + self.words(before)
+
+
+class Advantages(nn.Module):
+    """Backwards over rewards, of which there is one less than of observations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.value = nn.Linear(I, 1)
+
+    def forward(self, observed: Any, rewards: Any) -> Any:
+        values = self.value(observed).squeeze(-1)
+        advantage, made = 0, []
+        for step in reversed(range(rewards.size(0))):
+            advantage = rewards[step] + 0.9 * values[step + 1] - values[step] + 0.8 * advantage
+            made.insert(0, advantage)
+        return torch.stack(made)
+
+
+class Upsampled(nn.Module):
+    """Each frame is four samples, as in WaveRNN."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(I + 1, H)
+
+    def forward(self, frames: Any, wave: Any) -> Any:
+        repeated = frames.repeat_interleave(4, 1)
+        h, made = frames.new_zeros(frames.size(0), H), []
+        for t in range(wave.size(1)):
+            h = self.cell(torch.cat([repeated[:, t], wave[:, t : t + 1]], 1), h)
+            made.append(h)
+        return torch.stack(made, 1)
+
+
+Inputs = Callable[[int, int], tuple[Any, ...]]
+CASES: dict[type[nn.Module], Inputs] = {
+    Rows: lambda b, t: (
+        torch.randn(t * b, I),
+        (torch.rand(t * b) < 0.3).float(),
+        torch.randn(1, b, H),
+        torch.randn(1, b, H),
+    ),
+    Halved: lambda b, t: (torch.randn(b, 2 * t, I),),
+    Samples: lambda b, t: (torch.randint(0, 9, (b, 2 * t + 1)),),
+    Advantages: lambda b, t: (torch.randn(t + 1, b, I), torch.randn(t, b)),
+    Upsampled: lambda b, t: (torch.randn(b, t, I), torch.rand(b, 4 * t)),
+}
+
+
+def opened(make: type[nn.Module]) -> tuple[nn.Module, ll.Session]:
+    torch.manual_seed(0)
+    module = make()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FixedStepsWarning)
+        step = ll.from_torch(module, CASES[make](*EXAMPLE), loss_of, example_targets=(), what="gradients")
+    return module, ll.Session(step, providers=["CPUExecutionProvider"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
+def test_batch_and_length_are_open(make: type[nn.Module]) -> None:
+    module, session = opened(make)
+    for batch, steps in (EXAMPLE, *OTHERS):
+        compare(module, session, CASES[make](batch, steps))
+
+
+@pytest.mark.parametrize(
+    ("make", "sizes"),
+    [
+        (Rows, [(11, I), (11,), (1, 2, H), (1, 2, H)]),
+        (Halved, [(2, 11, I)]),
+        (Samples, [(2, 12)]),
+        (Advantages, [(6, 2, I), (6, 2)]),
+        (Upsampled, [(2, 6, I), (2, 23)]),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_sizes_that_are_no_number_of_steps_are_refused(make: type[nn.Module], sizes: list[tuple[int, ...]]) -> None:
+    _, session = opened(make)
+    dtypes = (x.numpy().dtype for x in CASES[make](*EXAMPLE))
+    shapes = zip(session.inputs, sizes, dtypes, strict=True)
+    with pytest.raises(ll.LstmLowerError):
+        session.run({name: torch.ones(shape).numpy().astype(dtype) for name, shape, dtype in shapes})
