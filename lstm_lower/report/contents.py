@@ -19,6 +19,7 @@ from lstm_lower.graph.values import declared_shape
 from lstm_lower.passes.history import GraphState, NodeState, PassStep
 from lstm_lower.passes.model_pass import Pass
 from lstm_lower.passes.rules.registry import RULES
+from lstm_lower.reachability import reached
 from lstm_lower.records import certificate
 from lstm_lower.records import state as training_state
 from lstm_lower.records.state import TrainingState
@@ -347,13 +348,8 @@ def _graph(graph: GraphState) -> list[Any]:
 
 def _pass_texts(names: set[str]) -> dict[str, str]:
     """Name of a pass -> the first line that its class says of itself."""
-    texts: dict[str, str] = {}
-    waiting = Pass.__subclasses__()
-    while waiting:
-        kind = waiting.pop()
-        waiting += kind.__subclasses__()
-        if kind.name in names:
-            texts[kind.name] = (inspect.getdoc(kind) or "").split("\n", 1)[0]
+    kinds = reached(Pass.__subclasses__(), lambda kind: kind.__subclasses__())
+    texts = {kind.name: (inspect.getdoc(kind) or "").split("\n", 1)[0] for kind in kinds if kind.name in names}
     return dict(sorted(texts.items()))
 
 

@@ -12,11 +12,12 @@ from lstm_lower.checkpoints import messages, values
 from lstm_lower.errors import InvalidInputError, nearest, some
 from lstm_lower.opdef import DOMAIN, definition
 from lstm_lower.ops import block
+from lstm_lower.reachability import reached
 from lstm_lower.tensorflow import towers
 from lstm_lower.tensorflow.files import saved_model, steps
 from lstm_lower.tensorflow.files.functions import OpTable, called
 from lstm_lower.tensorflow.files.graph_files import GraphFile, source_of, whole
-from lstm_lower.tensorflow.files.views import View, data_inputs
+from lstm_lower.tensorflow.files.views import SWITCHES, View, data_inputs
 from lstm_lower.tensorflow.loop_bodies import loops_of
 from lstm_lower.tensorflow.model import is_convertible
 from lstm_lower.tensorflow.recurrent_cells import loop_text
@@ -262,7 +263,7 @@ def _sizes(view: View, tensor: str) -> str:
 
 def _branches(view: View) -> int:
     structured = [node for node in view.nodes.values() if node.op in _BRANCHES]
-    switches = [node for node in view.nodes.values() if node.op in ("Switch", "RefSwitch") and len(node.input) > 1]
+    switches = [node for node in view.nodes.values() if node.op in SWITCHES and len(node.input) > 1]
     # What a predicate reaches by way of others decides the same.
     made = {view.origin(node.input[1]) for node in switches}
     return len(structured) + len([name for name in made if name in view.nodes and view.nodes[name].op != "LoopCond"])
@@ -270,14 +271,13 @@ def _branches(view: View) -> int:
 
 def _reached(main: View, walked: set[str], bodies: dict[str, View], roots: list[str]) -> list[View]:
     """The functions that some nodes call, and those that these call."""
-    found: dict[str, View] = {}
-    pending = roots + [name for node in walked for name in called(main.nodes[node])]
-    while pending:
-        name = pending.pop()
-        if name in bodies and name not in found:
-            found[name] = bodies[name]
-            pending += [inner for node in bodies[name].nodes.values() for inner in called(node)]
-    return list(found.values())
+
+    def inner(name: str) -> list[str]:
+        nodes = bodies[name].nodes.values() if name in bodies else ()
+        return [inner for node in nodes for inner in called(node)]
+
+    start = roots + [name for node in walked for name in called(main.nodes[node])]
+    return [bodies[name] for name in reached(start, inner) if name in bodies]
 
 
 def _unsupported(main: View, walked: set[str], reached: Sequence[View], functions: set[str]) -> dict[str, list[str]]:

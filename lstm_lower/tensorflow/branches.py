@@ -12,10 +12,9 @@ import dataclasses
 from collections.abc import Iterable
 
 from lstm_lower.errors import InvalidModelError, UnsupportedOpError, some
+from lstm_lower.tensorflow.files.views import MERGES, SWITCHES
 from lstm_lower.tensorflow.regions import BRANCH, Aliases, Op, Region, ordered
 
-_SWITCHES = ("Switch", "RefSwitch")
-_MERGES = ("Merge", "RefMerge")
 _BOOL = 10
 _WAITING = ("NoOp", "ControlTrigger")
 
@@ -40,7 +39,7 @@ def raise_branches(region: Region, aliases: Aliases) -> None:
         InvalidModelError: an op depends on both sides of a Switch.
         UnsupportedOpError: a Merge joins more than two sides.
     """
-    if any(op.op in (*_SWITCHES, *_MERGES) for op in region.ops):
+    if any(op.op in (*SWITCHES, *MERGES) for op in region.ops):
         _Raising(region, aliases).run()
 
 
@@ -92,7 +91,7 @@ class _Raising:
         names = [*results, *(name for op in self.region.ops for name in op.reads())]
         read = {self.aliases.resolve(name).rpartition(":")[0] for name in names}
         for op in self.region.ops:
-            if op.op in _MERGES and op.name not in read:
+            if op.op in MERGES and op.name not in read:
                 op.op = "NoOp"
                 op.controls += [self.aliases.resolve(name).rpartition(":")[0] for name in op.inputs]
                 op.inputs = []
@@ -100,11 +99,11 @@ class _Raising:
     def _waits(self, op: Op, by_name: dict[str, Op]) -> list[str]:
         """The ops that an op waits for, those too for which only the constants, Switches and NoOps before it wait."""
         reads = [self.aliases.resolve(name).rpartition(":")[0] for name in op.reads()]
-        names = [name for name in reads if name in by_name and by_name[name].op in ("Const", *_SWITCHES)]
+        names = [name for name in reads if name in by_name and by_name[name].op in ("Const", *SWITCHES)]
         found: dict[str, None] = {}
         for name in [*names, *op.waits()]:
             source = by_name.get(name)
-            handed_on = source is not None and source.op in ("Const", *_SWITCHES, *_WAITING)
+            handed_on = source is not None and source.op in ("Const", *SWITCHES, *_WAITING)
             found |= dict.fromkeys(self.after[name] if handed_on else [name])
         return list(found)
 
@@ -122,7 +121,7 @@ class _Raising:
         if op is None:
             return ()
         context = self.contexts[name]
-        if op.op in _SWITCHES and self._predicate(op.inputs[1]) not in self.settled:
+        if op.op in SWITCHES and self._predicate(op.inputs[1]) not in self.settled:
             return (*context, (self._predicate(op.inputs[1]), int(number)))
         return context
 
@@ -134,14 +133,14 @@ class _Raising:
                 phases[predicate] = max(phases.get(predicate, 0), phase)
         self.phases[op.name] = phases
         given = [self._context(name, by_name) for name in op.reads()]
-        if op.op in _MERGES:
+        if op.op in MERGES:
             self._merge(op, given, phases)
             return
         if op.op in _WAITING:
             # It runs after what it waits for has run or was left out.
             self.contexts[op.name] = ()
             return
-        waited = [self.contexts[name] for name in op.waits() if name in by_name and by_name[name].op not in _SWITCHES]
+        waited = [self.contexts[name] for name in op.waits() if name in by_name and by_name[name].op not in SWITCHES]
         self.contexts[op.name] = context = self._joined(op, [*given, *waited])
         # What waits outside of a branch for what is in it comes between that branch and the next.
         for source in self.after[op.name]:
@@ -191,22 +190,22 @@ class _Raising:
             if op.op == "Const":
                 kept.append(op)
                 continue
-            if op.op in _SWITCHES:
+            if op.op in SWITCHES:
                 for number in range(2):
                     self.aliases.names[f"{op.name}:{number}"] = op.inputs[0]
             if context:
                 predicate, side = context[0]
                 phase = self.phases[op.name].get(predicate, 0)
-                if op.op in _MERGES and self.merged[op.name][0] == predicate:
+                if op.op in MERGES and self.merged[op.name][0] == predicate:
                     phase -= 1
                 branch(predicate, phase).sides[side].append(op)
                 home[op.name] = predicate, phase, side
-            elif op.op in _MERGES:
+            elif op.op in MERGES:
                 predicate = self.merged[op.name][0]
                 phase = self.phases[op.name][predicate] - 1
                 branch(predicate, phase).merges.append(op)
                 home[op.name] = predicate, phase, None
-            elif op.op not in _SWITCHES:
+            elif op.op not in SWITCHES:
                 kept.append(op)
         self._export(ops, branches, home, leaving)
         made = [self._branch(key, found, depth) for key, found in branches.items()]
@@ -221,7 +220,7 @@ class _Raising:
     ) -> None:
         """What a branch has made and a later one of the same predicate reads leaves the first."""
         reads = [(name, home.get(op.name)) for op in ops for name in op.reads()]
-        reads += [(self._predicate(op.inputs[1]), home.get(op.name)) for op in ops if op.op in _SWITCHES]
+        reads += [(self._predicate(op.inputs[1]), home.get(op.name)) for op in ops if op.op in SWITCHES]
         for name, reader in [*reads, *((name, ("", 0, None)) for name in leaving)]:
             source = self.aliases.resolve(name)
             made = home.get(source.rpartition(":")[0])

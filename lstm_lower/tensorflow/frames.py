@@ -6,12 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 
 from lstm_lower.errors import InvalidModelError
+from lstm_lower.tensorflow.files.views import ENTERS, MERGES, NEXTS, SWITCHES
 from lstm_lower.tensorflow.regions import Op
-
-_ENTERS = ("Enter", "RefEnter")
-_MERGES = ("Merge", "RefMerge")
-_SWITCHES = ("Switch", "RefSwitch")
-_NEXTS = ("NextIteration", "RefNextIteration")
 
 
 @dataclasses.dataclass
@@ -45,19 +41,19 @@ def frames_of(ops: Mapping[str, Op], needed: set[str]) -> dict[str, Frame]:
     Raises:
         InvalidModelError: a loop lacks one of its parts.
     """
-    if not any(ops[name].op in _ENTERS for name in needed):
+    if not any(ops[name].op in ENTERS for name in needed):
         return {}
     switches: dict[str, list[Op]] = {}
     for op in ops.values():
-        if op.op in _SWITCHES and op.inputs:
+        if op.op in SWITCHES and op.inputs:
             switches.setdefault(op.inputs[0], []).append(op)
     frames: dict[str, Frame] = {}
     for name, op in ops.items():
-        if name not in needed or op.op not in _MERGES or len(op.inputs) != 2:
+        if name not in needed or op.op not in MERGES or len(op.inputs) != 2:
             continue
         sources = [ops.get(source.rpartition(":")[0]) for source in op.inputs]
-        enter = next((source for source in sources if source is not None and source.op in _ENTERS), None)
-        following = next((source for source in sources if source is not None and source.op in _NEXTS), None)
+        enter = next((source for source in sources if source is not None and source.op in ENTERS), None)
+        following = next((source for source in sources if source is not None and source.op in NEXTS), None)
         if enter is None or following is None:
             continue
         found = [switch for switch in switches.get(f"{name}:0", []) if _condition(switch, ops) is not None]

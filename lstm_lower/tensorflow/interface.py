@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from lstm_lower.checkpoints.values import is_foreign, onnx_dtype
 from lstm_lower.errors import InvalidInputError, InvalidModelError, nearest
+from lstm_lower.reachability import reached
 from lstm_lower.tensorflow.files import steps
 from lstm_lower.tensorflow.files.functions import OpTable
 from lstm_lower.tensorflow.files.views import View
@@ -178,13 +179,7 @@ class Resolver:
 
     def ancestors(self, roots: Iterable[str]) -> set[str]:
         """Names of the nodes that the roots need, by data or by control."""
-        found, stack = set[str](), list(roots)
-        while stack:
-            name = stack.pop()
-            if name not in found:
-                found.add(name)
-                stack += [split_name(spelled)[0] for spelled in self.nodes[name].input]
-        return found
+        return set(reached(roots, lambda name: [split_name(spelled)[0] for spelled in self.nodes[name].input]))
 
     def _ends(self) -> tuple[dict[str, str], list[str]]:
         """What a training graph is for: the losses and steps on record, likely ones, or else what nothing reads."""

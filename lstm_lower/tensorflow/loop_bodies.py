@@ -8,16 +8,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lstm_lower.checkpoints import messages
+from lstm_lower.reachability import reached
 from lstm_lower.tensorflow.files.functions import OpTable, called
-from lstm_lower.tensorflow.files.views import PASSING, View, data_inputs
+from lstm_lower.tensorflow.files.views import ENTERS, EXITS, MERGES, NEXTS, PASSING, SWITCHES, View, data_inputs
 from lstm_lower.tensorflow.sources import Shape
 
 _LOOPS = ("While", "StatelessWhile")
-_ENTERS = ("Enter", "RefEnter")
-_EXITS = ("Exit", "RefExit")
-_NEXTS = ("NextIteration", "RefNextIteration")
-_MERGES = ("Merge", "RefMerge")
-_HANDING_ON = (*PASSING, "Cast", "Switch", "RefSwitch")
+_HANDING_ON = (*PASSING, "Cast", *SWITCHES)
 
 _POPS = ("StackPop", "StackPopV2", "TensorListPopBack")
 _PUSHES = ("StackPush", "StackPushV2", "TensorListPushBack")
@@ -83,15 +80,13 @@ class LoopBody:
 
     def behind(self, spelled: str, ops: Collection[str], stop: Tensor | None = None) -> set[Tensor]:
         """The tensors that one is made of by some ops, those at the ends of the ways among them."""
-        seen: set[Tensor] = set()
-        pending = [spelled]
-        while pending:
-            tensor = self.source(pending.pop())
+
+        def operands(tensor: Tensor) -> Iterable[Tensor]:
             node = self.maker(tensor)
-            if tensor not in seen and tensor != stop and node is not None and node.op in ops:
-                pending += data_inputs(node)
-            seen.add(tensor)
-        return seen
+            leads_on = tensor != stop and node is not None and node.op in ops
+            return map(self.source, data_inputs(node)) if leads_on else ()
+
+        return set(reached([self.source(spelled)], operands))
 
     def shape(self, spelled: str) -> Shape | None:
         """The sizes of a tensor, looked for where functions are called, too."""
@@ -178,17 +173,17 @@ def _frames(view: View, callers: Callers) -> list[LoopBody]:
         for name in node.input:
             readers[name.removeprefix("^").partition(":")[0]].append(node)
     paths: dict[str, tuple[str, ...]] = {}
-    pending: list[tuple[Any, tuple[str, ...]]] = [(node, ()) for node in view.nodes.values() if node.op in _ENTERS]
+    pending: list[tuple[Any, tuple[str, ...]]] = [(node, ()) for node in view.nodes.values() if node.op in ENTERS]
     while pending:
         node, outside = pending.pop()
-        if node.op in _ENTERS:
+        if node.op in ENTERS:
             path = (*outside, messages.attribute(node, "frame_name").s.decode("utf-8", "replace"))
         else:
             path = outside
         if len(paths.get(node.name, ())) >= len(path) or len(path) > _DEEPEST:
             continue
         paths[node.name] = path
-        after = path[:-1] if node.op in _EXITS else path
+        after = path[:-1] if node.op in EXITS else path
         if after:
             pending += [(reader, after) for reader in readers[node.name]]
     frames: dict[str, dict[str, Any]] = collections.defaultdict(dict)
@@ -202,8 +197,8 @@ def _merged(view: View, nodes: Iterable[Any]) -> dict[str, str]:
     """The Merges where the next values of a frame's loop variables come in."""
     found: dict[str, str] = {}
     for node in nodes:
-        if node.op in _MERGES:
+        if node.op in MERGES:
             sources = [view.made_by(spelled)[0] for spelled in data_inputs(node)]
-            following = [x for x in sources if x is not None and x.op in _NEXTS and x.input]
+            following = [x for x in sources if x is not None and x.op in NEXTS and x.input]
             found |= {node.name: following[0].input[0]} if following else {}
     return found

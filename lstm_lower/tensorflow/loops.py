@@ -16,6 +16,7 @@ from lstm_lower.passes.loops.views.scalar_evolution import Recurrence, ScalarEvo
 from lstm_lower.passes.loops.views.step_values import StepValues
 from lstm_lower.passes.loops.views.variation import BodyVariation
 from lstm_lower.passes.loops.views.while_loop import WhileLoop
+from lstm_lower.reachability import reached
 from lstm_lower.tensorflow.carried_lists import CarriedLists, ListParameter, NeedsTensorError, added
 from lstm_lower.tensorflow.packed_lists import WAY_ON
 from lstm_lower.tensorflow.regions import LOOP, Op, Region, needed_names
@@ -96,12 +97,7 @@ class _Loop:
         pending = {i for i in range(count) if f"{self.op.name}:{i}" in self.t.read}
         pending |= self._params_behind(self.condition, self.condition.results)
         pending |= self._params_behind(self.body, [name for op in self.body.ops if writes(op) for name in op.reads()])
-        live: set[int] = set()
-        while pending:
-            number = pending.pop()
-            if number not in live:
-                live.add(number)
-                pending |= uses[number]
+        live = set(reached(pending, uses.__getitem__))
         return [i in live for i in range(count)]
 
     def _params_behind(self, region: Region, names: Iterable[str | None]) -> set[int]:

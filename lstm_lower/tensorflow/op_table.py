@@ -12,13 +12,13 @@ from lstm_lower.tensorflow import (
     translator,
 )
 from lstm_lower.tensorflow.regions import SILENT
-from lstm_lower.tensorflow.structure import BRANCHES, CALLS, FRAMES, LOOPS, RAISED, SWITCHES
+from lstm_lower.tensorflow.structure import BRANCHES, CALLS, CHOICES, FRAMES, LOOPS, RAISED
 
 # What is raised before anything is translated.
 _RAISED = {
     "Loops of TensorFlow 2": LOOPS,
     "Loops of TensorFlow 1": FRAMES,
-    "Branches": (*BRANCHES, *SWITCHES),
+    "Branches": (*BRANCHES, *CHOICES),
     "Calls of functions, which are inlined": CALLS,
     "Ignored, with everything that only they read": SILENT,
 }

@@ -7,7 +7,7 @@ from typing import Any
 
 from lstm_lower.checkpoints.values import RESOURCE
 from lstm_lower.tensorflow.files.functions import OpTable
-from lstm_lower.tensorflow.files.views import PASSING, View, data_inputs
+from lstm_lower.tensorflow.files.views import NEXTS, PASSING, View, data_inputs
 from lstm_lower.tensorflow.graph import split_name
 from lstm_lower.tensorflow.original import Original
 from lstm_lower.tensorflow.state import is_write
@@ -106,7 +106,7 @@ def _before(view: View) -> dict[str, int]:
                 continue
             node = view.nodes[name]
             inner = [split_name(x)[0] for x in node.input]
-            inner = [x for x in inner if x in place and view.nodes[x].op not in ("NextIteration", "RefNextIteration")]
+            inner = [x for x in inner if x in place and view.nodes[x].op not in NEXTS]
             if not done and name not in entered:
                 entered.add(name)
                 pending.append((name, True))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from lstm_lower.errors import InvalidModelError
+from lstm_lower.reachability import reached
 
 LOOP = "While"
 BRANCH = "If"
@@ -170,16 +171,11 @@ def _cycle(ops: list[Op], waiting: list[set[int]]) -> str:
 def needed_names(region: Region, names: Iterable[str | None], aliases: Aliases) -> set[str]:
     """The names of all tensors of a region that some tensors need, these included; of an op waited for, its first."""
     makers = {op.name: op for op in region.ops}
-    pending = [name for name in names if name is not None]
-    seen: set[str] = set()
-    while pending:
-        name = pending.pop()
-        if name in seen:
-            continue
-        seen.add(name)
+
+    def behind(name: str) -> list[str]:
         op = makers.get(name.rpartition(":")[0])
         if op is not None:
-            pending += [*op.reads(), *(f"{waited}:0" for waited in op.waits())]
-        elif name in aliases.names and name not in region.params:
-            pending.append(aliases.names[name])
-    return seen
+            return [*op.reads(), *(f"{waited}:0" for waited in op.waits())]
+        return [aliases.names[name]] if name in aliases.names and name not in region.params else []
+
+    return set(reached((name for name in names if name is not None), behind))

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 
 from lstm_lower import budget
 from lstm_lower.errors import InvalidModelError
+from lstm_lower.reachability import reached
 from lstm_lower.tensorflow.branches import raise_branches
 from lstm_lower.tensorflow.files.functions import OpTable, flat_body
 from lstm_lower.tensorflow.files.pipelines import only_feeds
+from lstm_lower.tensorflow.files.views import ENTERS, EXITS, MERGES, NEXTS, SWITCHES
 from lstm_lower.tensorflow.frames import Frame, frames_of
 from lstm_lower.tensorflow.graph import GraphDef, NodeDef, split_name, tensor_name
 from lstm_lower.tensorflow.regions import BRANCH, LOOP, SILENT, Aliases, Op, Region, ordered
@@ -20,12 +22,11 @@ LOOPS = ("While", "StatelessWhile")
 BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 
 # Parts of TensorFlow 1's loops and branches.
-_EXITS = ("Exit", "RefExit")
-FRAMES = ("Enter", "RefEnter", "Exit", "RefExit", "LoopCond", "NextIteration", "RefNextIteration")
-SWITCHES = ("Switch", "RefSwitch", "Merge", "RefMerge")
+FRAMES = (*ENTERS, *EXITS, "LoopCond", *NEXTS)
+CHOICES = (*SWITCHES, *MERGES)
 
 # All that is raised before anything is translated.
-RAISED = frozenset({*CALLS, *LOOPS, *BRANCHES, *FRAMES, *SWITCHES, *SILENT})
+RAISED = frozenset({*CALLS, *LOOPS, *BRANCHES, *FRAMES, *CHOICES, *SILENT})
 
 
 class Raising:
@@ -80,17 +81,15 @@ class Raising:
 
     def _ancestors(self, results: list[str], targets: list[str], cut: set[str]) -> set[str]:
         """Names of the ops that results and targets need, by data or by control."""
-        found: set[str] = set()
-        stack = [name.rpartition(":")[0] for name in results if name not in cut] + targets
-        while stack:
-            name = stack.pop()
-            if name in found or name not in self.ops:
-                continue
-            found.add(name)
-            op = self.ops[name]
-            stack += [source.rpartition(":")[0] for source in op.inputs if source not in cut]
-            stack += op.controls
-        return found
+
+        def makers(tensors: Iterable[str]) -> list[str]:
+            return [tensor.rpartition(":")[0] for tensor in tensors if tensor not in cut]
+
+        def behind(name: str) -> list[str]:
+            op = self.ops.get(name)
+            return [] if op is None else [*makers(op.inputs), *op.controls]
+
+        return self.ops.keys() & reached([*makers(results), *targets], behind)
 
     def _region(self, results: list[str], targets: list[str], params: list[str], frame: str | None = None) -> Region:
         """All that some results need up to the parameters, and what enters the frame."""
@@ -147,7 +146,7 @@ class Raising:
             name = pending.pop()
             if name in self._runs:
                 pending += self._runs[name]
-            elif name in self.ops and self.ops[name].op in _EXITS:
+            elif name in self.ops and self.ops[name].op in EXITS:
                 found.append(self.aliases.resolve(f"{name}:0").rpartition(":")[0])
             else:
                 found.append(name)
@@ -155,13 +154,13 @@ class Raising:
 
     def _ends_writing_loop(self, op: Op) -> bool:
         """Whether an op is the end of a loop that changes what others read, and so runs though nothing reads it."""
-        frame = self._switches.get(op.inputs[0].rpartition(":")[0]) if op.op in _EXITS else None
+        frame = self._switches.get(op.inputs[0].rpartition(":")[0]) if op.op in EXITS else None
         return frame is not None and self.late(self._loop(frame))
 
     def _enters(self, name: str, frame: str | None) -> bool:
         """Whether a tensor comes into a frame from around it."""
         op = self.ops.get(name.rpartition(":")[0])
-        return op is not None and op.op in ("Enter", "RefEnter") and op.attr["frame_name"].s.decode() == frame
+        return op is not None and op.op in ENTERS and op.attr["frame_name"].s.decode() == frame
 
     def _is_structure(self, op: Op) -> bool:
         """Whether an op that another waits for is only a part of a loop, whose value stands for it."""

@@ -20,6 +20,7 @@ from lstm_lower.passes.loops.views.dependence import Dependence, Level, is_pure
 from lstm_lower.passes.loops.views.loop import Loop
 from lstm_lower.passes.loops.views.loop_pass import LoopPass
 from lstm_lower.passes.loops.views.sequences import Sequences
+from lstm_lower.reachability import reached
 
 
 class CodeSinking(LoopPass):
@@ -95,7 +96,7 @@ def _choose(loop: Loop, dependence: Dependence) -> set[ir.Node]:
     sinking: set[ir.Node] = set()
     for node in free:
         if std.Product.matches(node):
-            _add_with_readers(node, readers, sinking)
+            sinking.update(reached([node], lambda sunk: readers[sunk] - sinking))
     steps = {output.step for output in loop.outputs}
     changed = True
     while changed:
@@ -113,15 +114,6 @@ def _stays(node: ir.Node, recurrent: set[ir.Node], loop: Loop) -> bool:
     """Whether what a node reads is made by what stays in the loop: then it must leave the loop in any case."""
     producer = node.inputs[0].producer() if node.inputs[0] is not None else None
     return producer is None or producer in recurrent or producer.graph is not loop.body
-
-
-def _add_with_readers(node: ir.Node, readers: dict[ir.Node, set[ir.Node]], sinking: set[ir.Node]) -> None:
-    pending = [node]
-    while pending:
-        node = pending.pop()
-        if node not in sinking:
-            sinking.add(node)
-            pending += readers[node]
 
 
 def _newly_stacked(node: ir.Node, dependence: Dependence, sinking: set[ir.Node], steps: set[ir.Value]) -> int:

@@ -80,6 +80,7 @@ from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
 from lstm_lower.passes.loops.views.loop import Loop, State, scans_of
 from lstm_lower.passes.loops.views.loop_pass import LoopPass, graphs_with_loops
+from lstm_lower.reachability import reached
 
 # Nanoseconds to pack an element, to transpose one, and for a node.
 PACK = 0.27
@@ -348,17 +349,16 @@ def _is_single_row(product: std.MatMul) -> bool:
 
 def _is_constant(facts: Facts, value: ir.Value) -> bool:
     """Whether a weight follows from constants alone: the runtime folds what leads to it."""
-    pending, seen = [value], set()
-    while pending:
-        value = pending.pop()
-        if value in seen or facts.constant(value) is not None:
-            continue
-        seen.add(value)
+
+    def behind(value: ir.Value) -> list[ir.Value]:
+        node = None if facts.constant(value) is not None else value.producer()
+        return [] if node is None else [x for x in node.inputs if x is not None]
+
+    def is_folded(value: ir.Value) -> bool:
         node = value.producer()
-        if node is None or node.domain != "":
-            return False
-        pending += [x for x in node.inputs if x is not None]
-    return True
+        return facts.constant(value) is not None or (node is not None and node.domain == "")
+
+    return all(map(is_folded, reached([value], behind)))
 
 
 def _lone_state(loop: Loop, dependence: Dependence, node: ir.Node) -> State | None:

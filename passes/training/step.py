@@ -15,6 +15,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, Workspace
 from lstm_lower.graph.edit import operands
 from lstm_lower.graph.values import declared_shape, stated
+from lstm_lower.reachability import reached
 from lstm_lower.records import first_values
 from lstm_lower.records import state as training_state
 from lstm_lower.records.first_values import Draw
@@ -187,17 +188,7 @@ class TrainingStep:
 
 def needed(values: Iterable[ir.Value]) -> set[ir.Value]:
     """All values of the main graph that some of its values are computed from, these included."""
-    needed_values: set[ir.Value] = set()
-    waiting = list(values)
-    while waiting:
-        value = waiting.pop()
-        if value in needed_values:
-            continue
-        needed_values.add(value)
-        node = value.producer()
-        if node is not None:
-            waiting += operands(node)
-    return needed_values
+    return set(reached(values, lambda value: [] if (node := value.producer()) is None else operands(node)))
 
 
 def _is_computed_from(value: ir.Value, source: ir.Value) -> bool:

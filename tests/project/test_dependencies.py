@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # of one layer do not know each other.
 LAYERS = (
     ("errors",),
-    ("arguments", "budget", "dims", "dtypes", "extras", "forks", "replacement", "telemetry"),
+    ("arguments", "budget", "dims", "dtypes", "extras", "forks", "reachability", "replacement", "telemetry"),
     ("declarations", "plugins"),
     ("registry",),
     ("opdef",),

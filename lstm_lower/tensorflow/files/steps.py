@@ -8,11 +8,12 @@ from __future__ import annotations
 import collections
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lstm_lower.checkpoints import values
 from lstm_lower.checkpoints.values import is_foreign
+from lstm_lower.reachability import reached
 from lstm_lower.tensorflow.files.pipelines import brings_data, is_placeholder, is_source
 from lstm_lower.tensorflow.files.views import View, data_inputs
 
@@ -90,14 +91,7 @@ def _behind_step(view: View, readers: Mapping[str, Sequence[str]], step: str) ->
 
 def _behind(readers: Mapping[str, Sequence[str]], name: str) -> set[str]:
     """The nodes that read a node, or wait for it, and those that these do so for."""
-    found: set[str] = set()
-    pending = list(readers.get(name, ()))
-    while pending:
-        reader = pending.pop()
-        if reader not in found:
-            found.add(reader)
-            pending += readers.get(reader, ())
-    return found
+    return set(reached(readers.get(name, ()), lambda reader: readers.get(reader, ())))
 
 
 def _writes(view: View, name: str) -> bool:
@@ -190,15 +184,14 @@ def _reads(node: Any) -> set[str]:
 
 def _terms(view: View, name: str) -> set[str]:
     """The scalars of which a scalar is made up by others, itself left out."""
-    found: set[str] = set()
-    pending = [name]
-    while pending:
-        for tensor in data_inputs(view.nodes[pending.pop()]):
-            node, number = view.made_by(tensor)
-            if node is not None and f"{node.name}:{number}" not in found and view.shape(tensor) == ():
-                found.add(f"{node.name}:{number}")
-                pending.append(node.name)
-    return found
+
+    def scalars(tensor: str) -> Iterator[str]:
+        for term in data_inputs(view.nodes[tensor.partition(":")[0]]):
+            node, number = view.made_by(term)
+            if node is not None and view.shape(term) == ():
+                yield f"{node.name}:{number}"
+
+    return set(reached(scalars(name), scalars))
 
 
 def gradient_scope(name: str) -> str | None:

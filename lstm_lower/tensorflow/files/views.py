@@ -12,8 +12,15 @@ from lstm_lower.tensorflow.files.functions import OpTable
 from lstm_lower.tensorflow.files.variables import VARIABLES
 from lstm_lower.tensorflow.sources import Shape, Variable
 
+# Ops of TensorFlow 1's loops and branches.
+ENTERS = ("Enter", "RefEnter")
+EXITS = ("Exit", "RefExit")
+NEXTS = ("NextIteration", "RefNextIteration")
+SWITCHES = ("Switch", "RefSwitch")
+MERGES = ("Merge", "RefMerge")
+
 # Ops that hand one tensor on.
-PASSING = ("Identity", "ReadVariableOp", "RefIdentity", "Enter", "RefEnter", "StopGradient", "PreventGradient")
+PASSING = ("Identity", "ReadVariableOp", "RefIdentity", *ENTERS, "StopGradient", "PreventGradient")
 
 # Attributes in which ops of several results list their dtypes.
 _TYPE_LISTS = ("component_types", "output_types", "dtypes", "Tout", "T")
