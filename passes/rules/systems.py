@@ -7,7 +7,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import PAIRED, RawOp
-from lstm_lower.passes.formulas import elimination, reflections
+from lstm_lower.passes.formulas import linear_algebra
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.rules.indexing import rank_of
 from lstm_lower.passes.rules.registry import Node, lowers
@@ -26,7 +26,7 @@ class Cholesky(RawOp, input="*S M M", T=PAIRED):
 def cholesky(n: Node, _: Builder) -> Expr:
     """Columns, which come first."""
     rank = rank_of(n, "input", n.input)
-    return elimination.cholesky(n.input).transpose(*range(1, rank), 0)
+    return linear_algebra.cholesky(n.input).transpose(*range(1, rank), 0)
 
 
 class MatrixInverse(RawOp, input="*S M M", T=PAIRED):
@@ -54,7 +54,7 @@ def matrix_solve(n: Node, _: Builder) -> Expr:
 
 
 def _solved(matrix: Expr, right: Expr) -> Expr:
-    _, solved = elimination.eliminate(matrix, right, pivoting=True)
+    _, solved = linear_algebra.eliminate(matrix, right, pivoting=True)
     assert solved is not None
     return solved
 
@@ -93,7 +93,7 @@ def matrix_triangular_solve(n: Node, b: Builder) -> Expr:
             for x, other in ((n.matrix, n.rhs), (n.rhs, n.matrix))
         )
     matrix = _transposed(matrix, where=n.adjoint)
-    return elimination.triangular_solve(matrix, right, lower=n.lower != n.adjoint)
+    return linear_algebra.triangular_solve(matrix, right, lower=n.lower != n.adjoint)
 
 
 class MatrixDeterminant(RawOp, input="*S M M", T=PAIRED):
@@ -104,7 +104,7 @@ class MatrixDeterminant(RawOp, input="*S M M", T=PAIRED):
 def matrix_determinant(n: Node, _: Builder) -> Expr:
     """The product of the pivots."""
     rank_of(n, "input", n.input)
-    pivots = elimination.eliminate(n.input, None, pivoting=True)[0]
+    pivots = linear_algebra.eliminate(n.input, None, pivoting=True)[0]
     return _over_pivots(std.ReduceProd, pivots)
 
 
@@ -116,7 +116,7 @@ class LogMatrixDeterminant(RawOp, input="*S M M", T=PAIRED):
 def log_matrix_determinant(n: Node, b: Builder) -> list[Expr]:
     """The product of the pivots' signs, and the sum of the logarithms of their magnitudes."""
     rank_of(n, "input", n.input)
-    pivots, _ = elimination.eliminate(n.input, None, pivoting=True)
+    pivots, _ = linear_algebra.eliminate(n.input, None, pivoting=True)
     logarithm = pivots.abs().log()
     return [
         _over_pivots(std.ReduceProd, b.op(std.Sign, pivots)),
@@ -142,5 +142,5 @@ class Qr(RawOp, input="*S M N", T=PAIRED):
 def qr(n: Node, _: Builder) -> list[Expr]:
     """Householder's reflections."""
     rank_of(n, "input", n.input)
-    q, r = reflections.qr(n.input, full=n.full_matrices)
+    q, r = linear_algebra.qr(n.input, full=n.full_matrices)
     return [q, r]

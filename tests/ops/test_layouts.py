@@ -8,7 +8,7 @@ import pytest
 import lstm_lower as ll
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.layouts import GATES, ParamsLayout, resolve_skip_input
-from lstm_lower.runtime.proof.oracles.cudnn_params import (
+from lstm_lower.runtime.proof.oracles.cudnn import (
     canonical_to_params,
     params_size,
     params_to_canonical,

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import END, Builder, Expr, detached
-from lstm_lower.passes.formulas import elimination, reflections
-from lstm_lower.passes.formulas.matrix_functions import exponential
+from lstm_lower.passes.formulas import linear_algebra
+from lstm_lower.passes.formulas.linear_algebra import exponential
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.torch.aten import open_sizes
 from lstm_lower.torch.aten.arrays import broadcast_to, common_shape, rank_of, sizes_of
@@ -121,7 +121,7 @@ def _success(n: AtenCall, a: Expr) -> Expr:
 
 def solved(a: Expr, right: Expr) -> Expr:
     """The x of a x = right."""
-    result = elimination.eliminate(a, right, pivoting=True)[1]
+    result = linear_algebra.eliminate(a, right, pivoting=True)[1]
     assert result is not None
     return result
 
@@ -161,7 +161,7 @@ def _inverse(n: AtenCall, a: Expr) -> Expr:
 
 
 def _pivots(a: Expr) -> Expr:
-    return elimination.eliminate(a, None, pivoting=True)[0]
+    return linear_algebra.eliminate(a, None, pivoting=True)[0]
 
 
 @translates(aten._linalg_det.default)
@@ -185,7 +185,7 @@ def triangular_solved(a: Expr, right: Expr, *, upper: bool, left: bool = True, u
         return transposed(triangular_solved(transposed(a), transposed(right), upper=not upper, unit=unit))
     if unit:
         a = _band(a, upper=upper, offset=1 if upper else -1) + _identity(a)
-    return elimination.triangular_solve(a, right, lower=not upper)
+    return linear_algebra.triangular_solve(a, right, lower=not upper)
 
 
 @translates(aten.linalg_solve_triangular.default)
@@ -214,7 +214,7 @@ def _cholesky(a: Expr, *, upper: bool) -> Expr:
     symmetric = (a + transposed(a)) / 2
     whole = triangle + transposed(_band(a, upper=upper, offset=1 if upper else -1))
     symmetric = symmetric + detached(whole - symmetric)
-    columns, rank = elimination.cholesky(symmetric), rank_of(a)
+    columns, rank = linear_algebra.cholesky(symmetric), rank_of(a)
     return columns.transpose(*range(1, rank - 1), 0, rank - 1) if upper else columns.transpose(*range(1, rank), 0)
 
 
@@ -255,7 +255,7 @@ def _cholesky_inverse(n: AtenCall, factor: Expr, upper: bool = False) -> Expr:
 
 def _orthogonal(a: Expr) -> tuple[Expr, Expr]:
     """Q [..., m, n] and R [..., n, n] of a matrix of full rank with m >= n."""
-    q, r = map(detached, reflections.qr(a, full=False))
+    q, r = map(detached, linear_algebra.qr(a, full=False))
     # Steps of Newton's method, which bring the gradients: one of them the first, two of them those of gradients, too.
     for _ in range(2):
         rest = triangular_solved(r, a - q @ r, upper=True, left=False)
@@ -293,7 +293,7 @@ def _householder_product(n: AtenCall, a: Expr, tau: Expr) -> Expr:
     # A reflection by 0 is none.
     missing = n.b.sizes([a.size(-1)]) - n.b.sizes([tau.size(-1)])
     widths = b.concat([b.ints(*[0] * (2 * rank - 3)), missing], 0)
-    return reflections.product(vectors, b.op(std.Pad, tau, widths))
+    return linear_algebra.product(vectors, b.op(std.Pad, tau, widths))
 
 
 def _of_full_rank(b: Builder, r: Expr, rows: Size) -> Expr:
