@@ -100,7 +100,7 @@ def decoded(form: Any, data: Any) -> Any:
     """
     kind, inner = typing.get_origin(form) or form, typing.get_args(form)
     if dataclasses.is_dataclass(kind):
-        return form(**{name: decoded(_hints(kind)[name], each) for name, each in dict(data).items()})
+        return form(**{name: decoded(_hints(form)[name], each) for name, each in dict(data).items()})
     return _DECODERS[kind](inner, data) if kind in _DECODERS else _scalar(kind, data)
 
 
