@@ -69,7 +69,7 @@ class TorchOptimizer(abc.ABC):
     @property
     def decoupled(self) -> bool:
         """Whether weights decay by themselves (Loshchilov and Hutter, 2019), in units of the learning rate."""
-        return False
+        return bool(getattr(self, "decoupled_weight_decay", False))
 
     @property
     @abc.abstractmethod
@@ -367,10 +367,6 @@ class Adam(_Moments):
     decoupled_weight_decay: bool = False
 
     @property
-    def decoupled(self) -> bool:
-        return self.decoupled_weight_decay
-
-    @property
     def slots(self) -> tuple[OptimizerSlot, ...]:
         return (*super().slots, OptimizerSlot("max_exp_avg_sq")) if self.amsgrad else super().slots
 
@@ -405,10 +401,6 @@ class NAdam(_Moments):
     decoupled_weight_decay: bool = False
 
     @property
-    def decoupled(self) -> bool:
-        return self.decoupled_weight_decay
-
-    @property
     def slots(self) -> tuple[OptimizerSlot, ...]:
         return (*super().slots, OptimizerSlot("mu_product", 1.0, scalar=True))
 
@@ -435,10 +427,6 @@ class RAdam(_Moments):
     """
 
     decoupled_weight_decay: bool = False
-
-    @property
-    def decoupled(self) -> bool:
-        return self.decoupled_weight_decay
 
     def change(self, gradient: Expr, slots: Mapping[str, Expr], learning_rate: Expr, step: Expr) -> Updated:
         b = gradient.builder
