@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from lstm_lower.errors import InvalidInputError, LstmLowerWarning, UnsupportedOpError, some
 from lstm_lower.keras import own_steps
-from lstm_lower.keras.objective import Objective, started_anew
+from lstm_lower.keras.objective import Objective, parts_of, started_anew
 from lstm_lower.keras.operands import Operands
 from lstm_lower.passes.training import evaluation
 from lstm_lower.records import state as training_state
@@ -103,11 +103,9 @@ def of_objective(model: keras.Model, operands: Operands, measure: Objective) -> 
     """What evaluates a model that Keras trains: loss and metrics."""
 
     def run(given: Sequence[tf.Tensor]) -> tuple[Any, dict[str, tf.Tensor]]:
-        count = len(operands.inputs)
-        predictions = called(model, operands.packed_inputs(given[:count]), training=False)
-        rest = list(given[count:])
-        expected = [rest.pop(0) if used else None for used in measure.used]
-        value, results = measure.counted(expected, predictions, operands.packed_weights(rest))
+        inputs, expected, weights = parts_of(given, operands, measure.used)
+        predictions = called(model, operands.packed_inputs(inputs), training=False)
+        value, results = measure.counted(expected, predictions, weights)
         return predictions, {"loss": with_penalties(value, model)} | results
 
     return Evaluation(run, operands.output_names, measure.trackers, own=False)

@@ -18,7 +18,6 @@ from lstm_lower.keras import (
     certification,
     evaluation,
     files,
-    keras_step,
     lookups,
     objective,
     operands,
@@ -28,7 +27,7 @@ from lstm_lower.keras import (
 from lstm_lower.keras.arguments import Given, What
 from lstm_lower.keras.data import specified
 from lstm_lower.keras.step import KerasStep
-from lstm_lower.keras.traced_step import TracedStep
+from lstm_lower.keras.traced_step import KerasOwnStep, TracedStep
 from lstm_lower.keras.tracing import as_loops, in_our_form
 from lstm_lower.keras.variables import VariableNames
 from lstm_lower.records import certificate
@@ -179,7 +178,7 @@ def _step(model: Any, given: Given) -> KerasStep:
     )  # fmt: skip
     if measure is not None and given.what == "train" and given.training:
         other = optimizers.counterpart(model, given.optimizer, rule)
-        step.reference = keras_step.KerasOwnStep(cut.model, taken, measure, other, given.class_weight)
+        step.reference = KerasOwnStep(cut.model, taken, measure, other, given.class_weight)
         step.reference_slots = other.variables
     return step
 

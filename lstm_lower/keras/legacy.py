@@ -5,16 +5,20 @@ While a step is traced, copies of its optimizers and metrics stand in the model,
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 import tf_keras
+from tensorflow.python.ops import weights_broadcast_ops
+from tf_keras.src import backend
 
 from lstm_lower.errors import InvalidInputError
-from lstm_lower.keras import legacy_tracing, lookups, objective, operands, own_steps
+from lstm_lower.keras import lookups, objective, operands, own_steps
 from lstm_lower.keras.arguments import Given, first_line, is_of
 from lstm_lower.keras.evaluation import Evaluation
 from lstm_lower.keras.operands import Declared, Operands
@@ -65,13 +69,13 @@ def step_of(model: Any, given: Given) -> KerasStep:
     names = VariableNames([*model.weights, *model.variables, *slots])
     step.names = names
     evaluation = Evaluation(step.evaluated, taken.output_names, step.metrics, own)
-    generators = legacy_tracing.Generators()
+    generators = Generators()
     return KerasStep(
         model,
         [*specs, *weights],
         step,
         names,
-        lambda: legacy_tracing.as_loops(model, generators),
+        lambda: as_loops(model, generators),
         None if given.what == "input_gradient" else evaluation,
         slots,
         _rate(rule),
@@ -347,12 +351,8 @@ class _Traced:
 
     def _batch(self, given: Sequence[tf.Tensor], class_weight: Mapping[int, float] | None = None) -> Any:
         """Flat tensors as tf-keras hands them to a step."""
-        rest = list(given)
-        inputs = self._taken.packed_inputs([rest.pop(0) for _ in self._taken.inputs])
-        expected = [rest.pop(0) if used else None for used in self._used]
-        weight = self._taken.packed_weights(rest)
-        if class_weight is not None:
-            weight = objective.class_weights(class_weight, expected)
+        flat, expected, weight = objective.parts_of(given, self._taken, self._used, class_weight)
+        inputs = self._taken.packed_inputs(flat)
         if not expected:
             return (inputs,) if weight is None and tf.nest.is_nested(inputs) else inputs
         targets = keras.tree.pack_sequence_as(self._taken.outputs, expected)
@@ -377,3 +377,64 @@ class _Traced:
             self.shown |= {name: f"grad/{name}" for name in wanted}
         gradients = tape.gradient(loss, list(wanted.values()), unconnected_gradients="zero")
         return {f"grad/{name}": tf.convert_to_tensor(each) for name, each in zip(wanted, gradients, strict=True)}
+
+
+# How layers of tf-keras are traced: recurrent ones as loops, random numbers from generators that are state.
+
+
+# What chooses another form for reasons of speed that hold elsewhere.
+_CHOICES = {"_could_use_gpu_kernel": False, "unroll": False}
+
+
+class Generators:
+    """A generator of random numbers in the place of each of tf-keras' that draws without one.
+
+    TensorFlow's ops of old count how often they drew where nobody sees it. The seeds are those that tf-keras would draw
+    next; it draws them all the same afterwards.
+    """
+
+    def __init__(self) -> None:
+        """Looks where the seeds stand."""
+        seeds = getattr(backend._SEED_GENERATOR, "generator", None)
+        self._seeds = random.Random()  # noqa: S311
+        self._seeds.setstate((seeds or random).getstate())
+        self._made: dict[int, tuple[Any, tf.random.Generator]] = {}
+
+    def of(self, drawing: Any) -> tf.random.Generator:
+        """The generator in the place of one of tf-keras'."""
+        if id(drawing) not in self._made:
+            seed = drawing._seed if drawing._seed is not None else self._seeds.randint(1, 10**9)
+            with tf.init_scope():
+                self._made[id(drawing)] = drawing, tf.random.Generator.from_seed(seed, alg="philox")
+        return self._made[id(drawing)][1]
+
+
+@contextlib.contextmanager
+def as_loops(model: Any, generators: Generators) -> Iterator[None]:
+    """Recurrent layers of a model, however deep, become loops when they are traced within; what is random, state."""
+    kind = backend.RandomGenerator
+    held: list[tuple[Any, dict[str, Any]]] = []
+    own = kind._maybe_init
+
+    def stateful(drawing: Any) -> None:
+        if drawing._rng_type == kind.RNG_LEGACY_STATEFUL:
+            held.append((drawing, copy.copy(vars(drawing))))
+            vars(drawing).update(_rng_type=kind.RNG_STATEFUL, _generator=generators.of(drawing), _built=True)
+        own(drawing)
+
+    choices = []
+    for layer in model._flatten_layers():
+        for name in _CHOICES.keys() & vars(layer).keys():
+            choices.append((layer, name, vars(layer)[name]))
+            vars(layer)[name] = _CHOICES[name]
+    try:
+        # A check alone, with operations on sets.
+        unchecked = replaced(weights_broadcast_ops, "assert_broadcastable", lambda *_: tf.no_op())
+        with replaced(kind, "_maybe_init", stateful), unchecked:
+            yield
+    finally:
+        for layer, name, value in choices:
+            vars(layer)[name] = value
+        for drawing, before in reversed(held):
+            vars(drawing).clear()
+            vars(drawing).update(before)

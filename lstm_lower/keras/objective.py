@@ -198,6 +198,28 @@ def _fitting(required: str, names: Sequence[str]) -> Iterator[None]:
         raise InvalidInputError(f"{required} what fits the outputs{outputs}, got: {first_line(error)}") from error
 
 
+def parts_of(
+    given: Sequence[tf.Tensor],
+    operands: Operands,
+    used: Sequence[bool],
+    class_weight: Mapping[int, float] | None = None,
+) -> tuple[list[tf.Tensor], list[tf.Tensor | None], Any]:
+    """Inputs, targets (`None` for an output that has none), and weights of samples of a batch of flat tensors.
+
+    Args:
+        given: the tensors.
+        operands: the model's.
+        used: whether an output has a target.
+        class_weight: class -> weight; in place of weights among the tensors.
+    """
+    rest = list(given)
+    inputs = [rest.pop(0) for _ in operands.inputs]
+    expected = [rest.pop(0) if each else None for each in used]
+    if class_weight is not None:
+        return inputs, expected, class_weights(class_weight, expected)
+    return inputs, expected, operands.packed_weights(rest)
+
+
 def class_weights(weights: Mapping[int, float], targets: Sequence[Any]) -> tf.Tensor:
     """The weight of each row's class, 1 for classes without one, as `model.fit` makes sample weights of them.
 

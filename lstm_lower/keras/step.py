@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
 import tensorflow as tf
 
 from lstm_lower.graph.edit import remove_unread
-from lstm_lower.keras import recipes
 from lstm_lower.keras.evaluation import Evaluation
 from lstm_lower.keras.variables import VariableNames
 from lstm_lower.records import names as recorded_names
 from lstm_lower.records import recipe
 from lstm_lower.records import state as training_state
+from lstm_lower.records.recipe import Choice, plain
 from lstm_lower.records.state import Role, TrainingState
 from lstm_lower.tensorflow import live
 from lstm_lower.tensorflow.importer import from_tensorflow
@@ -124,8 +124,8 @@ class KerasStep:
         updates = []
         updated = [pair.input for pair in pairs if pair.role == "weight" and pair.output is not None]
         if updated and self.optimizer is not None:
-            updates.append(recipe.Updates(recipes.optimizer_choice(self.optimizer), None, updated))
-        recipe.add(model, updates=updates, loss=recipes.loss_choice(self.loss))
+            updates.append(recipe.Updates(optimizer_choice(self.optimizer), None, updated))
+        recipe.add(model, updates=updates, loss=loss_choice(self.loss))
 
 
 def _drop_unread_state(model: ir.Model, results: Sequence[str]) -> None:
@@ -133,3 +133,27 @@ def _drop_unread_state(model: ir.Model, results: Sequence[str]) -> None:
     kept = {*results, *(pair.output for pair in training_state.read(model).pairs)}
     model.graph.outputs[:] = [value for value in model.graph.outputs if value.name in kept]
     remove_unread(model.graph)
+
+
+# What a Keras model was compiled with, as a step records it.
+
+
+def optimizer_choice(rule: Any) -> Choice:
+    """An optimizer of Keras 3 or tf-keras with its configuration."""
+    return Choice(type(rule).__name__, plain(rule.get_config()))
+
+
+def loss_choice(loss: Any) -> Choice | None:
+    """The loss of a model with one output, as `model.compile` takes it; `None` where there are several or none.
+
+    Args:
+        loss: a name, an object or a function; or these by output.
+    """
+    held = [*loss.values()] if isinstance(loss, Mapping) else loss
+    if isinstance(held, Sequence) and not isinstance(held, str):
+        return loss_choice(held[0]) if len(held) == 1 else None
+    if held is None or isinstance(held, str):
+        return None if held is None else Choice(held, {})
+    if not hasattr(held, "get_config"):
+        return Choice(getattr(held, "__name__", type(held).__name__), {})
+    return Choice(type(held).__name__, plain(held.get_config()))

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from lstm_lower.keras import evaluation, objective, optimizers
+from lstm_lower.keras import evaluation, optimizers
 from lstm_lower.keras.arguments import Given
-from lstm_lower.keras.objective import Objective
+from lstm_lower.keras.objective import Objective, parts_of
 from lstm_lower.keras.operands import Operands
 from lstm_lower.keras.variables import VariableNames
+from lstm_lower.replacement import standing_in
 
 
 @dataclasses.dataclass
@@ -41,7 +42,7 @@ class TracedStep:
     def __call__(self, *given: tf.Tensor) -> dict[str, tf.Tensor]:
         """The loss, the metrics and the gradients for inputs, targets and weights of samples."""
         by_inputs = self.given.what == "input_gradient"
-        inputs, expected, weights = self._parts(given)
+        inputs, expected, weights = parts_of(given, self.operands, self.measure.used, self.given.class_weight)
         watched = [x for x in inputs if x.dtype.is_floating] if by_inputs else []
         with tf.GradientTape() as tape:
             tape.watch(watched)
@@ -73,11 +74,49 @@ class TracedStep:
             self.rule.apply(gradients if apart else whole, variables)
         return results
 
-    def _parts(self, given: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], list[tf.Tensor | None], tf.Tensor | None]:
-        """Inputs, targets (`None` for an output that has none), and the weights of samples."""
-        rest = list(given)
-        inputs = [rest.pop(0) for _ in self.operands.inputs]
-        expected = [rest.pop(0) if used else None for used in self.measure.used]
-        if self.given.class_weight is not None:
-            return inputs, expected, objective.class_weights(self.given.class_weight, expected)
-        return inputs, expected, self.operands.packed_weights(rest)
+
+# Keras 3's own `train_step`, with which an exported step is compared.
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class KerasOwnStep:
+    """The step that Keras' training loop takes, as a function of flat tensors.
+
+    Attributes:
+        model: the model; optimizer and loss stand in it while it trains.
+        operands: of the model.
+        measure: has the loss, and says which outputs have targets.
+        rule: the optimizer.
+        class_weight: class -> weight, or `None`.
+        tracker: the mean of losses that Keras shows.
+    """
+
+    model: keras.Model
+    operands: Operands
+    measure: Objective
+    rule: Any
+    class_weight: Mapping[int, float] | None
+    tracker: Any = dataclasses.field(default_factory=lambda: keras.metrics.Mean(name="loss"))
+
+    def __call__(self, *given: tf.Tensor) -> dict[str, Any]:
+        """The loss, which is all that is measured."""
+        flat, expected, weight = parts_of(given, self.operands, self.measure.used, self.class_weight)
+        inputs = self.operands.packed_inputs(flat)
+        # Keras wants something for each output, which a loss of none does not look at.
+        rows = next(iter(tf.nest.flatten(inputs))).shape[0]
+        targets = [
+            tf.zeros([rows, *(size or 1 for size in output.shape[1:])], output.dtype) if target is None else target
+            for target, output in zip(expected, keras.tree.flatten(self.operands.outputs), strict=True)
+        ]
+        y_true = keras.tree.pack_sequence_as(self.operands.outputs, targets)
+        standing = {
+            "optimizer": self.rule,
+            "_compile_loss": self.measure.loss,
+            "_compile_metrics": None,
+            "_loss_tracker": self.tracker,
+            "compiled": True,
+        }
+        with standing_in(self.model, standing):
+            self.tracker.reset_state()
+            logs = keras.Model.train_step(self.model, (inputs, y_true, weight))
+        return {"loss": logs["loss"]}
