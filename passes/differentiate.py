@@ -114,6 +114,7 @@ class GradientPass(Pass):
     of: str
     wrt: Sequence[str] | str | None = None
     seeds: bool = dataclasses.field(default=False, kw_only=True)
+    preserves = True
 
     def __post_init__(self) -> None:
         super().__init__()

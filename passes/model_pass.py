@@ -51,13 +51,17 @@ class Context:
             self._space = Workspace.of(self.model)
         return self._space
 
-    def changed(self, *, preserved: bool) -> None:
-        """The model has changed: what was known of values is still true (`preserved`), or is to be found out anew."""
+    def changed(self, *, preserved: bool, told: bool = False) -> None:
+        """Notes a change: what was known of values is still true (`preserved`), or is to be found out anew.
+
+        Where facts were `told` of all that is read in the place of something else, they know of what more may follow.
+        """
         self.changes += 1
         if not preserved:
             self.close()
         elif self._space is not None:
-            self._space.facts.look_again()
+            facts = self._space.facts
+            (facts.revise if told else facts.look_again)()
 
     def close(self) -> None:
         """Lets go of what was found out."""
@@ -75,11 +79,13 @@ class Pass(ir.passes.InPlacePass):
     Attributes:
         name: what traces, dumps and errors call it: the class's name in lower case, `code-sinking` of `CodeSinking`.
         preserves: whether what was known of values before the pass is true after it.
+        tells: whether facts are told of all that is read in the place of something else, as `builder.replace` does.
         verify_each: whether the model and the pass's postcondition are verified after every call.
     """
 
     name: str = ""
     preserves: bool = False
+    tells: bool = False
     verify_each: bool = False
     _shared: Context | None = None
 
@@ -111,7 +117,7 @@ class Pass(ir.passes.InPlacePass):
         with malformed_models_explained(model) if alone else contextlib.nullcontext():
             result = self._guarded(model)
         if result.modified:
-            self.context.changed(preserved=self.preserves)
+            self.context.changed(preserved=self.preserves, told=self.tells)
             model.meta[MODIFIED] = True
         if self.verify_each:
             self._verify(model, before, None if result.modified else form)

@@ -9,7 +9,7 @@ have another shape.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -131,6 +131,10 @@ class Pattern:
     after: Side
     example: str
     where: Callable[[std.Standard, Mapping[Side, ir.Value]], bool] = _always
+
+    def may_fit(self, numbers: Collection[float | None]) -> bool:
+        """Whether a pattern may fit a node of its operator of whose operands these are uniform."""
+        return all(isinstance(side, _Side) or side in numbers for side in self.before.operands)
 
     def __call__(self, view: std.Standard, builder: Builder) -> Expr | None:
         """The result for a node's place; `None` where the pattern does not fit."""

@@ -263,9 +263,9 @@ class OptimizePass(Pass):
         context, modified = self.context, False
         self._flat = not _is_nested(model)
         for holds, stages in PLAN:
-            if holds(model):
-                for stage in stages:
-                    modified |= self._stage(model, stage)
+            # Nothing begins to nest.
+            for stage in stages if holds is _everywhere or (not self._flat and holds(model)) else ():
+                modified |= self._stage(model, stage)
         # For kernels, what the passes know in another form.
         if self._run(model, LegalizePass(self.target, slow=True).share(context), 1):
             modified = True

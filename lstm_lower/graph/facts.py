@@ -14,7 +14,7 @@ import contextlib
 import itertools
 import math
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx_ir as ir
@@ -134,9 +134,16 @@ def small_operands(facts: Facts, value: ir.Value) -> Iterable[ir.Value]:
 _SIZES = (ir.DataType.INT32, ir.DataType.INT64)
 # Ways in which ranks of operands may go together.
 _MOST_SUPPOSED = 64
+# Stands for contents that nobody asked for.
+_UNASKED = np.empty(0)
 _TENSORS = {dtype: ir.TensorType(dtype) for dtype in ir.DataType}
 
 T = TypeVar("T")
+
+
+def _listed(fact: object) -> object:
+    """A fact in a form that can be compared."""
+    return fact.tolist() if isinstance(fact, np.ndarray) else fact
 
 
 class Facts:
@@ -148,6 +155,7 @@ class Facts:
         calls: memo of `bindings.bind_node`.
         parameters: what the parameters of bodies stand for.
         alternatives: of values of unknown rank, the shapes that they may have, as far as they are known.
+        asked: nodes that simplifications were asked of, with the operands that they had then.
     """
 
     def __init__(self, opset: int) -> None:
@@ -155,6 +163,9 @@ class Facts:
         self.infos: dict[ir.Value, TensorInfo] = {}
         self.calls: dict[Hashable, Call] = {}
         self.alternatives: dict[ir.Value, Alternatives] = {}
+        self.asked: dict[ir.Node, Sequence[ir.Value | None]] = {}
+        # What may follow anew: nodes that read something else, `None` for those that are not known.
+        self._revised: list[ir.Node | None] = []
         self._views: dict[ir.Node | None, std.Standard | None] = {None: None}
         self._types: dict[ir.Value, ir.TypeProtocol | None] = {}
         self._shapes: dict[ir.Value, Shape | None] = {}
@@ -178,7 +189,9 @@ class Facts:
 
     def look_again(self) -> None:
         """Forgets what is uncertain, since more may follow after a change of the graph. What is known stays true."""
+        self._revised.clear()
         self.infos.clear()
+        self.asked.clear()
         for value in self._uncertain:
             self._shapes.pop(value, None)
             self._types.pop(value, None)
@@ -188,6 +201,35 @@ class Facts:
         }
         self._uniform = {x: number for x, number in self._uniform.items() if number is not None}
         self._finite = {x: finite for x, finite in self._finite.items() if finite}
+
+    def revise(self) -> None:
+        """Looks again at what reads other values than before, and at what follows from that, as far as more does."""
+        for node in self._revised:
+            if node is None:
+                self.look_again()
+                return
+            for value in [*node.outputs, *(x for graph in subgraphs_of(node) for x in graph.inputs)]:
+                if node.graph is not None and self._learns(value):
+                    for user, _ in value.uses():
+                        self.asked.pop(user, None)
+                        self._revised.append(user)
+                    # What is handed out of a graph is not followed.
+                    self._revised += [None] * value.is_graph_output()
+        self._revised.clear()
+
+    def _learns(self, value: ir.Value) -> bool:
+        """Finds out anew what was asked of a value and is uncertain; whether it is something else than before."""
+        content = self._contents.get(value, _UNASKED)
+        uncertain: dict[Callable[[ir.Value], object], tuple[dict[ir.Value, Any], bool]] = {
+            self.shape: (self._shapes, value in self._uncertain),
+            self._content: (self._contents, content is None or content.dtype == object),
+            self.uniform: (self._uniform, self._uniform.get(value, 0.0) is None),
+            self.finite: (self._finite, not self._finite.get(value, True)),
+        }
+        before = [(ask, memo.pop(value)) for ask, (memo, is_open) in uncertain.items() if is_open]
+        self._uncertain.discard(value)
+        self.infos.pop(value, None)
+        return any(_listed(ask(value)) != _listed(fact) for ask, fact in before)
 
     def clear(self) -> None:
         """Forgets everything: views and facts hold each other, and constants the files that they are mapped from."""
@@ -232,6 +274,8 @@ class Facts:
         """Keeps for a value what is known of the one that it replaces; whether that told more of its shape."""
         # Not asked anew: the node that made the old value may be half taken apart.
         before, shape = self.shape(new), self._shapes.get(old, declared_shape(old))
+        self._revised += [node for node, _ in old.uses()]
+        self._revised += [None] * (before != shape and old.is_graph_output())
         if self.type(new) is None:
             self._types[new] = self._types.get(old, old.type)
         # What a branch says of a value from outside need not hold elsewhere; a Scan always runs in the graph `around`.
@@ -402,6 +446,8 @@ class Facts:
             return bindings.inferred(node, self) or []
         rule = None if view is None else infers.of(type(view))
         results = rule(view) if rule is not None else onnx_inference.inferred(node, self)
+        if not self.alternatives:
+            return results
         undecided = dict.fromkeys(x for x in node.inputs if x in self.alternatives and self._shapes[x] is None)
         return self._supposing(node, list(undecided), results) if undecided and not subgraphs_of(node) else results
 

@@ -23,13 +23,22 @@ from lstm_lower.passes.rewriting import Results, Rewriting, simplifies
 
 simplifies(std.If)(chosen_branch)
 _PATTERNS = by_operator(PATTERNS)
+# How many nodes back rules look, but for chains of which nothing but facts counts.
+FARTHEST = 4
 
 
 class AlgebraicSimplification(Rewriting, OnGraphs, LoopPass):
     """Algebraic simplification and constant folding of the whole model, loop bodies included."""
 
     one_walk = True
+    tells = True
     shares_constants = False
+
+    def run(self, model: ir.Model) -> bool:
+        """Simplifies the whole model."""
+        # How far behind a value the change of what makes it counts.
+        self._near: dict[ir.Value | None, int] = {}
+        return super().run(model)
 
     def node(self, node: ir.Node, builder: Builder, replaced: list[ir.Node]) -> bool:
         """Simplifies a node and its subgraphs."""
@@ -41,10 +50,12 @@ class AlgebraicSimplification(Rewriting, OnGraphs, LoopPass):
         view = self.facts.view(node)
         if view is None or isinstance(view, std.Constant):
             return False
-        if isinstance(view, std.Identity) and view.output.is_graph_output() and view.data.graph is not node.graph:
-            # It makes a body's output of what stands outside. Code motion would put it in a constant's place again.
-            return False
-        return (
+        changed = self._has_changed(node)
+        if isinstance(view, std.Identity):
+            # It depends on what is an output, too. One makes a body's output of what stands outside; code motion would
+            # put it in a constant's place again.
+            return not view.output.is_graph_output() or view.data.graph is node.graph
+        return changed and (
             isinstance(view, std.Elementwise)
             or simplifies.of(type(view)) is not None
             or self.facts.constant(view.output) is not None
@@ -57,12 +68,25 @@ class AlgebraicSimplification(Rewriting, OnGraphs, LoopPass):
         array = self.facts.constant(view.output) if len(node.outputs) == 1 else None
         if array is not None:
             return builder.constant(array, self.facts.dtype(view.output) or ir.DataType.from_numpy(array.dtype))
-        for pattern in _PATTERNS.get(type(view), ()):
-            if (simpler := pattern(view, builder)) is not None:
+        patterns = _PATTERNS.get(type(view), ())
+        numbers = {view.facts.uniform(x) for x in view.inputs} if patterns else ()
+        for pattern in patterns:
+            if pattern.may_fit(numbers) and (simpler := pattern(view, builder)) is not None:
                 return simpler
         rule = simplifies.of(type(view))
         results = None if rule is None else rule(view, builder)
         return narrowed(view, builder) if results is None and isinstance(view, std.Elementwise) else results
+
+    def _has_changed(self, node: ir.Node) -> bool:
+        """Whether a node, or what leads to it as far as rules look back, has changed since rules were asked of it."""
+        asked, near = self.facts.asked, self._near
+        if asked.get(node) is node.inputs:
+            distance = max([near.get(value, 0) for value in node.inputs], default=0)
+        else:
+            asked[node], distance = node.inputs, FARTHEST
+        if distance > 1:
+            near.update(dict.fromkeys(node.outputs, distance - 1))
+        return distance > 0
 
     def _parameter_shapes(self, loop: Loop) -> bool:
         """The shape of a state or of an element follows from outside: it is the same at every step."""

@@ -33,6 +33,7 @@ class CommonSubexpressionElimination(OnGraphs, LoopPass):
     """Common subexpression elimination over all scopes."""
 
     one_walk = True
+    tells = True
 
     def graph(self, graph: ir.Graph) -> bool:
         """Merges equal nodes of a graph and its subgraphs."""
@@ -43,6 +44,7 @@ class CommonSubexpressionElimination(OnGraphs, LoopPass):
             # What read two of the fused Scans may be equal now.
             if not fused:
                 return modified
+            self.facts.look_again()
 
     def faults(self, model: ir.Model) -> Iterator[tuple[ir.Node, str]]:
         """Nodes that have an equal one before them, in their graph or in those around it."""

@@ -24,6 +24,7 @@ class DeadCodeElimination(LoopPass):
     """
 
     one_walk = True
+    tells = True
 
     def run(self, model: ir.Model) -> bool:
         """Loops first: a state that only feeds itself looks alive to its own body."""

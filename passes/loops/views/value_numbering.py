@@ -21,7 +21,7 @@ def node_key(node: ir.Node, numbering: dict[ir.Value, int]) -> Hashable:
         node: a node.
         numbering: negative numbers of values to compare by number; all others are compared by identity.
     """
-    operands = [0 if x is None else numbering[x] if x in numbering else id(x) for x in node.inputs]
+    operands = [0 if x is None else numbering.get(x) or id(x) for x in node.inputs]
     if node.domain == "" and len(operands) == 2 and std.VIEWS.get(node.op_type, std.Standard).commutative:
         operands.sort()
     attributes: list[Hashable] = []
@@ -34,7 +34,7 @@ def node_key(node: ir.Node, numbering: dict[ir.Value, int]) -> Hashable:
     # Of a value that stops gradients no other must take the place.
     stops = node.op_type == std.Identity.op_type and std.STOPPED in node.metadata_props
     # An output that is left out cannot stand for one that is read.
-    outputs = tuple([bool(value.name) for value in node.outputs])
+    outputs = tuple([not value.name for value in node.outputs])
     return (node.domain, node.op_type, node.overload, tuple(operands), tuple(attributes), outputs, stops)
 
 
