@@ -82,7 +82,8 @@ def parse_schedule(schedule: str) -> tuple[str, int]:
     raise InvalidInputError(f"schedule requires auto, scan, unroll or chunk:K, got {schedule!r}")
 
 
-# Behind each group: what a pass leaves behind is simplified before the next one looks.
+# Behind each group: what a pass leaves behind is simplified before the next one looks. One run of each on a graph
+# without subgraphs leaves nothing for a second one.
 CLEANING = (AlgebraicSimplification, CommonSubexpressionElimination, DeadCodeElimination)
 COUNTING = (TripCount, InductionVariables)
 # Work leaves bodies, whichever pass makes it free to.
@@ -316,14 +317,14 @@ class OptimizePass(Pass):
         step.verify_each = self.verify_each
         if not step(model).modified:
             return False
-        if self._flat and isinstance(step, LoopPass) and step.one_walk:
+        if self._flat and type(step) in CLEANING:
             self._settle(step)
         self.trace.changed(step.name, number, before, dump(model) if self.trace.dump else None)
         if self.trace.watch is not None:
             self.trace.watch(step.name, number, model)
         return True
 
-    def _settle(self, step: LoopPass | LegalizePass) -> None:
+    def _settle(self, step: Pass) -> None:
         """Settles the passes that cannot have anything to do after a change."""
         settled, changes = self.context.settled, self.context.changes
         settled[type(step)] = changes

@@ -30,7 +30,6 @@ FARTHEST = 4
 class AlgebraicSimplification(Rewriting, OnGraphs, LoopPass):
     """Algebraic simplification and constant folding of the whole model, loop bodies included."""
 
-    one_walk = True
     tells = True
     shares_constants = False
 

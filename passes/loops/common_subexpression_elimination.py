@@ -32,7 +32,6 @@ from lstm_lower.passes.model_pass import Context
 class CommonSubexpressionElimination(OnGraphs, LoopPass):
     """Common subexpression elimination over all scopes."""
 
-    one_walk = True
     tells = True
 
     def graph(self, graph: ir.Graph) -> bool:

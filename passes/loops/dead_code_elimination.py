@@ -23,20 +23,17 @@ class DeadCodeElimination(LoopPass):
     sequence, but for one that only tells the number of steps.
     """
 
-    one_walk = True
     tells = True
 
     def run(self, model: ir.Model) -> bool:
         """Loops first: a state that only feeds itself looks alive to its own body."""
         modified = False
         while True:
-            changed = False
-            for loop in all_loops(model.graph, self.context.space):
-                changed |= self.rewrite(loop)
-            changed |= bool(remove_unread(model.graph))
+            changes = [self.rewrite(loop) for loop in all_loops(model.graph, self.context.space)]
+            changed = remove_unread(model.graph) > 0 or any(changes)
             modified |= changed
             # What was removed may have read a loop.
-            if not changed or not any(all_loops(model.graph, self.context.space)):
+            if not changed or not changes:
                 return modified
 
     def faults(self, model: ir.Model) -> Iterator[tuple[ir.Node, str]]:

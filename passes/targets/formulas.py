@@ -85,10 +85,11 @@ def mean_by_count(view: std.ReduceMean, b: Builder) -> list[Expr]:
 
 def is_of_computed_matrix(view: std.MatMul) -> bool:
     """Whether a product is one of a matrix of floats that a node makes and a vector."""
-    made = view.facts.maker(view.a)
-    dtype = view.dtype()
+    if view.rank(1) != 1:
+        return False
+    made, dtype = view.facts.maker(view.a), view.dtype()
     computed = made is not None and not isinstance(made, std.Constant) and view.rank(0) != 1
-    return computed and view.rank(1) == 1 and (dtype is None or not dtype.is_integer())
+    return computed and (dtype is None or not dtype.is_integer())
 
 
 def product_of_matrices(view: std.MatMul, b: Builder) -> list[Expr]:
@@ -103,8 +104,8 @@ def product_of_matrices(view: std.MatMul, b: Builder) -> list[Expr]:
 def is_of_moved_halves(view: std.MatMul) -> bool:
     """Whether a product is one of halves of which a Transpose moves other axes than the last two."""
     # One operand may come from a function, of whose results nothing is known.
-    halves = ir.DataType.FLOAT16 in map(view.facts.dtype, view.inputs)
-    return halves and any(_moves_batch(view.facts.maker(value)) for value in view.inputs)
+    moved = any(_moves_batch(view.facts.maker(value)) for value in view.inputs)
+    return moved and ir.DataType.FLOAT16 in map(view.facts.dtype, view.inputs)
 
 
 def moved_after(view: std.MatMul, b: Builder) -> list[Expr]:
@@ -137,8 +138,8 @@ def cast_first(view: std.MatMul, b: Builder) -> list[Expr]:
 def _cast_after_move(value: ir.Value | None, facts: std.Knowledge) -> std.Transpose | None:
     cast = facts.maker(value)
     moved = facts.maker(cast.inputs[0]) if isinstance(cast, std.Cast | std.CastLike) else None
-    known = facts.dtype(value) is not None and isinstance(moved, std.Transpose) and _moves_batch(moved)
-    return moved if known and isinstance(moved, std.Transpose) else None
+    moves = isinstance(moved, std.Transpose) and _moves_batch(moved)
+    return moved if moves and facts.dtype(value) is not None else None
 
 
 def _moves_batch(op: std.Standard | None) -> bool:

@@ -91,8 +91,6 @@ class LegalizePass(RowsPass):
         target: the target.
     """
 
-    one_walk = False
-
     def __init__(self, target: RuntimeTarget = CPU, *, silent: bool = False, slow: bool = False) -> None:
         """Prepares.
 

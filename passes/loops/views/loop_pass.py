@@ -25,13 +25,11 @@ class LoopPass(Pass):
     Attributes:
         needs: the passes whose postconditions it relies on; they run first.
         on_blocks: whether it looks at loops over blocks of steps, too, whose bodies are surroundings of loops.
-        one_walk: whether one run on a graph without subgraphs leaves nothing for a second one.
     """
 
     preserves = True
     needs: ClassVar[tuple[type[LoopPass], ...]] = ()
     on_blocks: ClassVar[bool] = False
-    one_walk: ClassVar[bool] = False
 
     def __init__(self, context: Context | None = None) -> None:
         self._shared = context
