@@ -107,3 +107,9 @@ def golden(request: pytest.FixtureRequest) -> Golden:
 def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes that measure are forks of one that has imported what they need; tests of the processes spawn them."""
     monkeypatch.setattr("lstm_lower.runtime.measuring.worker.multiprocessing", forks.forking("torch"))
+
+
+@pytest.fixture
+def many_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every LSTM is one of many sequences, whose steps stay a loop."""
+    monkeypatch.setattr("lstm_lower.passes.targets.recurrent_kernels.MOST_GATES", 0)

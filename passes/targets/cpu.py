@@ -15,7 +15,7 @@ from lstm_lower.passes.decompositions.losses import are_refused, refusing
 from lstm_lower.passes.decompositions.recurrent import with_time_first
 from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES
 from lstm_lower.passes.loops.forward import along_the_first_axis, walks_across
-from lstm_lower.passes.targets import formulas, slow_kernels
+from lstm_lower.passes.targets import formulas, recurrent_kernels, slow_kernels
 from lstm_lower.passes.targets.target import Lack, RuntimeTarget
 
 
@@ -216,5 +216,6 @@ CPU = RuntimeTarget(
                 f = Cast <to = 1> (r) y = Add (f, x) }""",
         ),
         *slow_kernels.ROWS,
+        *recurrent_kernels.ROWS,
     ),
 )

@@ -40,6 +40,7 @@ def test_the_weight_is_not_repacked_at_every_step_of_a_large_loop() -> None:
     assert product.attributes["transB"].as_int() == 1
 
 
+@pytest.mark.usefixtures("many_sequences")
 def test_the_forward_loop_holds_no_input_product() -> None:
     case = Case("BlockLSTM", SHAPE)
     model = lowered(case)

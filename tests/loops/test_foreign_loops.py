@@ -80,6 +80,7 @@ def test_results_stay(name: str, schedule: str) -> None:
     assert [value.name for value in after.graph.output] == [value.name for value in model.graph.output]
 
 
+@pytest.mark.usefixtures("many_sequences")
 @pytest.mark.parametrize("name", EXPECTED)
 def test_loops_become_what_they_should_be(name: str) -> None:
     model = load(name)

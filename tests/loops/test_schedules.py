@@ -137,6 +137,7 @@ def assert_close(results: dict[str, Any], expected: dict[str, Any]) -> None:
         np.testing.assert_allclose(results[name], value, rtol=0, atol=1e-12 * scale, err_msg=name)
 
 
+@pytest.mark.usefixtures("many_sequences")
 @pytest.mark.parametrize(("op", "variant"), BLOCK)
 def test_a_step_is_one_product_and_little_else(op: str, variant: str) -> None:
     """Backward ten nodes, with peepholes fourteen; forward what the formula has, its input side apart."""

@@ -144,6 +144,7 @@ def test_block_lstm(op: str, peephole: bool, dtype: Any, tolerance: float) -> No
     np.testing.assert_allclose(h, oracle(**operands, **attributes)["h"], rtol=0, atol=tolerance)
 
 
+@pytest.mark.usefixtures("many_sequences")
 @pytest.mark.parametrize(
     ("outputs", "length", "attributes"),
     [
