@@ -19,8 +19,9 @@ from lstm_lower.graph.copies import Copier
 from lstm_lower.graph.edit import detach, remove_unread
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import stated
+from lstm_lower.passes.formulas.rows import reshape_to
 from lstm_lower.passes.gradients.saving import variation
-from lstm_lower.passes.loops.views.loop import State
+from lstm_lower.passes.loops.views.loop import State, behind_identity
 from lstm_lower.passes.loops.views.while_loop import WhileLoop, all_loops
 from lstm_lower.passes.model_pass import Pass
 
@@ -82,7 +83,7 @@ def _stack(loop: WhileLoop, around: ir.Graph) -> bool:
 def _stackable(loop: WhileLoop, state: State, around: ir.Graph) -> ir.Value | None:
     """The tensor that each step appends to a sequence, where it can be stacked."""
     appended, facts = _appended(state, loop.space), loop.facts
-    if appended is None or not _begins_empty(state.initial, loop.space) or not _is_read_only(state.final):
+    if appended is None or not std.SequenceEmpty.matches(_maker(state)) or not _is_read_only(state.final):
         return None
     shape = facts.shape(appended)
     if shape is None or not all(isinstance(dim, int | str) for dim in shape):
@@ -137,7 +138,7 @@ def _join(loop: WhileLoop) -> bool:
 
 def _first(loop: WhileLoop, state: State, appended: ir.Value, axis: int) -> ir.Value | None:
     """What is joined before the first step; `None` where it is not known."""
-    maker, shape, dtype = _maker(state.initial, loop.space), loop.facts.shape(appended), loop.facts.dtype(appended)
+    maker, shape, dtype = _maker(state), loop.facts.shape(appended), loop.facts.dtype(appended)
     b = loop.before("first")
     if std.SequenceConstruct.matches(maker):
         return b.concat([x for x in maker.inputs if x is not None], axis)
@@ -148,15 +149,9 @@ def _first(loop: WhileLoop, state: State, appended: ir.Value, axis: int) -> ir.V
     return b.constant(np.zeros(known), dtype).value
 
 
-def _maker(value: ir.Value | None, space: Workspace) -> ir.Node | None:
-    """The node that makes a sequence."""
-    while (copied := std.Identity.of(value.producer() if value is not None else None, space.facts)) is not None:
-        value = copied.data
-    return None if value is None else value.producer()
-
-
-def _begins_empty(value: ir.Value | None, space: Workspace) -> bool:
-    return std.SequenceEmpty.matches(_maker(value, space))
+def _maker(state: State) -> ir.Node | None:
+    """The node that makes the sequence that a Loop begins with."""
+    return behind_identity(state.initial).producer()
 
 
 def _is_read_only(sequence: ir.Value) -> bool:
@@ -184,8 +179,7 @@ def _read(reader: ir.Node, stacked: ir.Value, space: Workspace) -> None:
         if not view.new_axis:
             sizes = [e.size(found, i) for i in range(rank)]
             sizes[axis : axis + 2] = [e.op(std.Mul, *sizes[axis : axis + 2])]
-            allow = {"allowzero": 1} if e.opset >= 14 else {}
-            found = e.op(std.Reshape, found, e.concat(sizes, 0), **allow)
+            found = reshape_to(e.wrap(found), e.concat(sizes, 0)).value
     replace(reader.outputs[0], found, space)
 
 
