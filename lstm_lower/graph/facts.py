@@ -308,7 +308,7 @@ class Facts:
 
     def dtype(self, value: ir.Value | None) -> ir.DataType | None:
         """A tensor's element type."""
-        type_ = self._types.get(value) or self.type(value)
+        type_ = None if value is None else self._types.get(value) or self.type(value)
         return type_.dtype if isinstance(type_, ir.TensorType) and type_.dtype != ir.DataType.UNDEFINED else None
 
     def shape(self, value: ir.Value | None) -> Shape | None:

@@ -215,7 +215,9 @@ def _is_cosine(matrix: Array) -> bool:
         return (np.abs(scales) > 0.1 * most) & (np.abs(rows - scales * table) <= 1e-4 * most)
 
     size = matrix.shape[1]
-    return 2 <= len(matrix) <= size >= 4 and _all_of(cosines, matrix)
+    # The first row is constant, which few matrices' is.
+    fits = 2 <= len(matrix) <= size >= 4 and np.ptp(matrix[0]) <= 2e-4 * np.abs(matrix[:4]).max()
+    return bool(fits) and _all_of(cosines, matrix)
 
 
 def _is_mel(matrix: Array) -> bool:

@@ -83,8 +83,8 @@ class AlgebraicSimplification(Rewriting, OnGraphs, LoopPass):
             distance = max([near.get(value, 0) for value in node.inputs], default=0)
         else:
             asked[node], distance = node.inputs, FARTHEST
-        if distance > 1:
-            near.update(dict.fromkeys(node.outputs, distance - 1))
+        for value in node.outputs if distance > 1 else ():
+            near[value] = distance - 1
         return distance > 0
 
     def _parameter_shapes(self, loop: Loop) -> bool:

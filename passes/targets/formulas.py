@@ -138,8 +138,9 @@ def cast_first(view: std.MatMul, b: Builder) -> list[Expr]:
 def _cast_after_move(value: ir.Value | None, facts: std.Knowledge) -> std.Transpose | None:
     cast = facts.maker(value)
     moved = facts.maker(cast.inputs[0]) if isinstance(cast, std.Cast | std.CastLike) else None
-    moves = isinstance(moved, std.Transpose) and _moves_batch(moved)
-    return moved if moves and facts.dtype(value) is not None else None
+    if not isinstance(moved, std.Transpose) or not _moves_batch(moved):
+        return None
+    return None if facts.dtype(value) is None else moved
 
 
 def _moves_batch(op: std.Standard | None) -> bool:
