@@ -36,6 +36,9 @@ def scan(cell: Callable[[Any, Any], tuple[Any, Any]], state: Any, xs: Any, *, ax
     if not sequences or not all(isinstance(x, Tensor) and x.dim() for x in sequences):
         raise InvalidInputError("scan requires sequences that are tensors with an axis of steps, got others in xs")
     if get_proxy_mode() is not None:
+        for x in sequences:
+            # Of a length that values give, PyTorch would ask whether it is none.
+            torch._check(x.shape[axis] > 0)  # type: ignore[no-untyped-call]
         return _traced(cell, state, xs, axis)
     steps = {x.shape[axis] for x in sequences}
     if len(steps) > 1 or 0 in steps:

@@ -71,6 +71,11 @@ def way_around(error: BaseException) -> str:
             "it cannot trace a branch over how many elements values select, as a loss over mined pairs has; weigh all "
             "of them instead: torch.where(mask, x, 0.0).sum() / mask.sum()"
         )
+    if "Could not extract specialized integer" in str(error):
+        return (
+            "it cannot trace a loop in Python, or a list, of as many steps as values say; ll.scan(cell, state, "
+            "torch.arange(int(n))) is a loop of any number of them"
+        )
     return (
         "it cannot trace branches and loops that depend on values of tensors; use torch.where, torch.cond, or lengths "
         "as inputs, and give pad_packed_sequence the total_length beside tensors of this length"

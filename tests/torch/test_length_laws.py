@@ -153,3 +153,43 @@ def test_sizes_that_are_no_number_of_steps_are_refused(make: type[nn.Module], si
     shapes = zip(session.inputs, sizes, dtypes, strict=True)
     with pytest.raises(ll.LstmLowerError):
         session.run({name: torch.ones(shape).numpy().astype(dtype) for name, shape, dtype in shapes})
+
+
+class Levels(nn.Module):
+    """As many steps as the deepest node has levels: by a loop in Python, or by one of any length."""
+
+    def __init__(self, *, scans: bool) -> None:
+        super().__init__()
+        self.own, self.scans = nn.Linear(I, I), scans
+
+    def forward(self, x: Any, level: Any) -> Any:
+        def step(h: Any, number: Any) -> Any:
+            h = torch.where((level >= number).unsqueeze(1), torch.tanh(self.own(h) + x), h)
+            return h, h.sum()
+
+        h, count = torch.zeros_like(x), int(level.max()) + 1
+        if self.scans:
+            return ll.scan(step, h, torch.arange(count))[0]
+        for number in range(count):
+            h, _ = step(h, number)
+        return h
+
+
+def levels(count: int, most: int) -> tuple[Any, ...]:
+    return torch.randn(count, I), torch.arange(count) % (most + 1)
+
+
+def test_a_number_of_steps_that_values_say_is_refused_with_a_way_on() -> None:
+    with pytest.raises(
+        ll.UnsupportedOpError, match=r"\(test_length_laws.py:\d+\); .*ll\.scan\(cell, state, torch\.arange"
+    ):
+        ll.from_torch(Levels(scans=False), levels(5, 2), loss_of, example_targets=(), what="gradients")
+
+
+def test_a_scan_takes_the_number_of_steps_that_values_say() -> None:
+    torch.manual_seed(0)
+    module = Levels(scans=True)
+    step = ll.from_torch(module, levels(5, 2), loss_of, example_targets=(), what="gradients")
+    session = ll.Session(step, providers=["CPUExecutionProvider"])
+    for count, most in ((5, 2), (9, 6), (3, 0), (4, 1)):
+        compare(module, session, levels(count, most))
