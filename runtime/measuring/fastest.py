@@ -269,8 +269,7 @@ def measured(
                     proof = dataclasses.replace(proof, expected=expected)
                 absence = _difference(proof, results, engine)
             except LstmLowerError as error:
-                text = error.refusal.text if isinstance(error, WorkerError) else str(error)
-                absence = " ".join(line.strip() for line in text.splitlines()[:2])
+                absence = _in_brief(error.refusal.text if isinstance(error, WorkerError) else str(error))
             if absence is not None:
                 timings.append(dataclasses.replace(timing, absence=absence))
                 if proof.expected is None and engine.provider == "cpu":
@@ -280,10 +279,21 @@ def measured(
             workers[timings[-1]] = worker
         say("rounds")
         times = take_turns(list(workers.values()), seconds=seconds)
-        return [
-            dataclasses.replace(timing, run=min(times[workers[timing]])) if timing in workers else timing
-            for timing in timings
-        ]
+        return [_timed(timing, workers.get(timing), times) for timing in timings]
+
+
+def _timed(timing: Timing, worker: Worker | None, times: Mapping[Worker, list[float]]) -> Timing:
+    """With the time of a run, or why a run failed after others; as it is for one that takes no part."""
+    if worker is None:
+        return timing
+    if worker.refusal is not None:
+        return dataclasses.replace(timing, absence=_in_brief(worker.refusal.text))
+    return dataclasses.replace(timing, run=min(times[worker]))
+
+
+def _in_brief(text: str) -> str:
+    """The first two lines, on one."""
+    return " ".join(line.strip() for line in text.splitlines()[:2])
 
 
 def _entries(model: ir.Model, there: Iterable[Engine]) -> list[tuple[Engine, Timing]]:

@@ -89,21 +89,27 @@ def take_turns(workers: Sequence[Worker], *, seconds: float, rounds: int = ROUND
         rounds: how often each has its turn; one whose runs would take longer has fewer turns, but two.
 
     Returns:
-        Seconds of every run of each worker.
-
-    Raises:
-        WorkerError: a run failed.
+        Seconds of every run of each worker, but for those of which a run failed: their `refusal` says how.
     """
     times: dict[Worker, list[float]] = {worker: [] for worker in workers}
+
+    def timed(worker: Worker, count: int) -> list[float]:
+        try:
+            return worker.times(count)
+        except WorkerError as error:
+            worker.refusal = error.refusal
+            del times[worker]
+            return []
+
     counts, turns = {}, {}
     for worker in workers:
-        runs = seconds / min(worker.times(1))
+        runs = seconds / min(timed(worker, 1), default=seconds)
         counts[worker] = max(1, min(_MOST_RUNS, round(runs / rounds)))
         turns[worker] = min(rounds, max(_FEWEST_TURNS, round(runs)))
     for turn in range(rounds):
-        for worker in workers:
-            if turn < turns[worker]:
-                times[worker] += worker.times(counts[worker])
+        for worker in list(times):
+            if turn < turns[worker] and (found := timed(worker, counts[worker])):
+                times[worker] += found
     return times
 
 

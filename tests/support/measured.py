@@ -30,6 +30,23 @@ class Filler(Measured):
         os._exit(3)
 
 
+class EndsAfter(Measured):
+    """Ends its process in a run after some that are timed."""
+
+    def __init__(self, good_runs: int) -> None:
+        self.left = good_runs
+        self.facts: dict[str, str] = {}
+
+    def run(self) -> None:
+        pass
+
+    def times(self, count: int) -> list[float]:
+        if not self.left:
+            os._exit(3)
+        self.left -= 1
+        return count * [0.01]
+
+
 class Fragmented(Measured):
     """Fills `count` arrays of 3 MB, keeps the last of them, and then fills one that is as large as all of them."""
 
@@ -67,6 +84,8 @@ class ProviderRun(Measured):
         pass
 
     def times(self, count: int) -> list[float]:
+        if self.provider == "coreml":
+            raise RuntimeError("it fails\nafter a while")
         return count * [{"cpu": 0.02, "ggml": 0.001, "cuda": 0.005}[self.provider]]
 
     def results(self) -> dict[str, np.ndarray]:

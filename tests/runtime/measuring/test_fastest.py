@@ -103,6 +103,17 @@ def test_other_results_are_never_chosen(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.usefixtures("forked_workers")
+def test_one_that_fails_while_it_is_timed_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fastest, "ModelRun", ProviderRun)
+    there(monkeypatch, "cpu", "coreml", "cuda")
+    choice = choose(ir.from_proto(product()), {"N": 4}, threads=1, seconds=0.05)
+    assert choice.provider == "cuda"
+    by_name = {timing.provider: timing for timing in choice.timings}
+    assert by_name["coreml"].run is None
+    assert by_name["coreml"].absence == "it fails after a while"
+
+
+@pytest.mark.usefixtures("forked_workers")
 def test_what_cannot_be_compared_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fastest, "ModelRun", ProviderRun)
     there(monkeypatch, "cpu", "cuda")

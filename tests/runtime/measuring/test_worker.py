@@ -57,6 +57,16 @@ def test_slow_runs_have_fewer_turns(rounds: int, turns: int) -> None:
     assert slow.runs == turns + 1, "one tells how long a run takes"
 
 
+@pytest.mark.parametrize("good_runs", [0, 2])
+def test_one_that_fails_in_a_round_is_left_out_and_says_how(worker: Worker, good_runs: int) -> None:
+    failing = Worker(measured.EndsAfter, good_runs, threads=1)
+    times = take_turns([failing, worker], seconds=0.1, rounds=3)
+    assert list(times) == [worker]
+    assert worker.refusal is None
+    assert "its process ended with exit code 3" in str(failing.refusal)
+    failing.close()
+
+
 def test_memory_of_a_run(worker: Worker) -> None:
     assert worker.ask("memory") == pytest.approx(SIZE, rel=0.05)
 
