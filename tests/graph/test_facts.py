@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from lstm_lower.dims import SizeIdentity
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Workspace, replace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.folding import folds
 from tests.support.examples import tried
@@ -282,6 +283,21 @@ def test_what_is_told_lasts() -> None:
     facts.tell(ys, (*facts.entries(n), 2))
     facts.look_again()
     assert facts.shape(ys) == (*facts.entries(n), 2)
+
+
+def test_what_follows_from_a_value_that_another_replaces_is_found_out_anew() -> None:
+    model = ir.from_proto(
+        onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 18]> g (float[6] x, int32[2] k)
+        => (float[A,B] z)
+        { sizes = Cast <to = 7> (k) known = Constant <value = int64[2] {2, 3}> ()
+          y = Reshape (x, sizes) n = Neg (y) z = Expand (n, known) }""")
+    )
+    space = Workspace.of(model)
+    sizes, known, _, negated, _ = (node.outputs[0] for node in model.graph)
+    assert space.facts.shape(negated) != (2, 3)
+    replace(sizes, known, space)
+    space.facts.revise()
+    assert space.facts.shape(negated) == Facts.of(model).shape(negated) == (2, 3)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,11 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from lstm_lower.graph.builder import replace
 from lstm_lower.passes.loops.algebraic_simplification import AlgebraicSimplification
 from lstm_lower.passes.loops.dead_code_elimination import DeadCodeElimination
 from lstm_lower.passes.loops.product_distribution import ProductDistribution
+from lstm_lower.passes.model_pass import Context
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.loops.test_each_pass import check, parsed
 from tests.support.loop_models import LoopModel
@@ -118,3 +120,19 @@ def test_numbers_without_a_sign_are_not_negated() -> None:
     AlgebraicSimplification()(work)
     onnx.checker.check_model(ir.to_proto(work), full_check=True)
     assert [node.op_type for node in work.graph] == ["Sub"]
+
+
+def test_rules_are_asked_again_of_what_reads_something_else_now() -> None:
+    model = ir.from_proto(
+        onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 18]> g (float[4,2] x, int32 k) => (float[A,2] y)
+        { start = Cast <to = 7> (k) zero = Constant <value = int64 {0}> () one = Constant <value = int64 {1}> ()
+          end = Constant <value = int64 {4}> () places = Range (start, end, one) narrow = Cast <to = 6> (places)
+          taken = Gather <axis = 0> (x, narrow) y = Neg (taken) }""")
+    )
+    context = Context(model)
+    assert not AlgebraicSimplification(context)(model).modified
+    start, zero = (node.outputs[0] for node in list(model.graph)[:2])
+    replace(start, zero, context.space)
+    context.changed(preserved=True, told=True)
+    AlgebraicSimplification(context)(model)
+    assert [node.inputs[0].name for node in model.graph if node.op_type == "Neg"] == ["x"]
