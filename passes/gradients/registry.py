@@ -153,14 +153,14 @@ def reshaped_like(x: Expr, like: Expr) -> Expr:
     """The same elements in the shape of another value."""
     if x.builder.facts.same_shape(x.value, like.value):
         return x
-    return _like(reshape_to(x, shape_of(like)), like)
+    return in_shape_of(reshape_to(x, shape_of(like)), like)
 
 
 def expanded_like(x: Expr, like: Expr) -> Expr:
     """Broadcast to the shape of another value."""
     if x.builder.facts.same_shape(x.value, like.value):
         return x
-    return _like(x.builder.op(std.Expand, x, shape_of(like)), like)
+    return in_shape_of(x.builder.op(std.Expand, x, shape_of(like)), like)
 
 
 def unbroadcast(gradient: Expr, operand: Expr) -> Expr:
@@ -180,7 +180,7 @@ def unbroadcast(gradient: Expr, operand: Expr) -> Expr:
     if unknown:
         return _unbroadcast_at_run_time(gradient, operand)
     result = summed(gradient, range(new)) if new else gradient
-    return _like(summed(result, repeated, keepdims=True), operand)
+    return in_shape_of(summed(result, repeated, keepdims=True), operand)
 
 
 def _unbroadcast_at_run_time(gradient: Expr, operand: Expr) -> Expr:
@@ -196,6 +196,7 @@ def _unbroadcast_at_run_time(gradient: Expr, operand: Expr) -> Expr:
     return reshaped_like(total, operand)
 
 
-def _like(x: Expr, like: Expr) -> Expr:
+def in_shape_of(x: Expr, like: Expr) -> Expr:
+    """An expression that is said to have another one's sizes."""
     shape = like.shape
     return x if shape is None else x.builder.set_shape(x, shape)

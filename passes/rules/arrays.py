@@ -20,8 +20,7 @@ from lstm_lower.passes.formulas.indices import from_front, within
 from lstm_lower.passes.formulas.rows import INT64, add_rows, flatten_rows, reshape_to, row_numbers, turned
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.formulas.special_functions import log1p_of
-from lstm_lower.passes.rules.indexing import rank_of
-from lstm_lower.passes.rules.registry import Node, lowers
+from lstm_lower.passes.rules.registry import Node, lowers, rank_of
 
 
 class ScatterNd(

@@ -13,9 +13,8 @@ from lstm_lower.ops.raw import RawOp, numbers, shape_of
 from lstm_lower.passes.formulas.kernels import computed
 from lstm_lower.passes.formulas.rows import INT64, reshape_to
 from lstm_lower.passes.formulas.sizes import Size, divided, entries
-from lstm_lower.passes.rules.indexing import rank_of
 from lstm_lower.passes.rules.moving import permuted
-from lstm_lower.passes.rules.registry import Node, lowers
+from lstm_lower.passes.rules.registry import Node, lowers, rank_of
 
 
 def _exchanged(x: Expr, split: Sequence[Size], order: list[int], sizes: Sequence[Size]) -> Expr:

@@ -15,8 +15,7 @@ from lstm_lower.passes.formulas.kernels import computed
 from lstm_lower.passes.formulas.rows import INT64, add_rows, reshape_to
 from lstm_lower.passes.formulas.sizes import Size, up_to, wide
 from lstm_lower.passes.rules.filling import full
-from lstm_lower.passes.rules.indexing import rank_of
-from lstm_lower.passes.rules.registry import Node, lowers
+from lstm_lower.passes.rules.registry import Node, lowers, rank_of
 
 
 def _count(truth: Expr) -> Expr:

@@ -43,7 +43,7 @@ from lstm_lower.passes.formulas.cudnn_cells import (
     running_steps,
 )
 from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.passes.rules.standard_rnn import DirectionWeights, clamped_lengths, standard_layer
+from lstm_lower.passes.rules.standard_rnn import DirectionWeights, clamped_lengths, stack, standard_layer
 
 
 def mask_sizes(layout: ParamsLayout, x: Expr) -> list[int | Expr]:
@@ -398,11 +398,6 @@ def major(n: Node, value: Expr) -> Expr:
 def halve(sequence: Expr, directions: int) -> list[Expr]:
     """The directions' parts of an output `[T, B, D*H]`."""
     return [sequence] if directions == 1 else sequence.split(2, axis=-1)
-
-
-def stack(rows: list[Expr]) -> Expr:
-    """The pseudo-layers' states as one `[K, B, .]`."""
-    return concat([row.unsqueeze(0) for row in rows], 0) if len(rows) > 1 else rows[0].unsqueeze(0)
 
 
 @lowers(CudnnRNN, CudnnRNNV2, CudnnRNNV3)

@@ -17,6 +17,7 @@ from lstm_lower.ops.raw import RawOp, number
 from lstm_lower.passes.formulas.rows import INT64
 from lstm_lower.passes.formulas.sizes import up_to, wide
 from lstm_lower.passes.gradients.reverse import pullback
+from lstm_lower.passes.rules.images import result_sizes
 from lstm_lower.passes.rules.registry import Node, lowers
 
 _FLOAT = ir.DataType.FLOAT
@@ -160,10 +161,6 @@ def crop_and_resize(n: Node, b: Builder) -> Expr:
     return _cut(n, b, n.image.cast(_FLOAT), *sizes)
 
 
-def _result_sizes(n: Node, b: Builder) -> list[Expr]:
-    return [b.sizes([n.grads.size(axis)]).reshape() for axis in (1, 2)]
-
-
 class CropAndResizeGradImage(
     RawOp, T=("float16", "float32"), grads="N P Q C", boxes="N 4", box_ind="N", image_size="4"
 ):
@@ -176,7 +173,7 @@ def crop_and_resize_grad_image(n: Node, b: Builder) -> Expr:
     image = b.fill(0, wide(n.image_size), _FLOAT)
     channels = n.grads.shape
     image = b.set_shape(image, [None, None, None, None if channels is None else channels[3]])
-    return pullback(b, [_cut(n, b, image, *_result_sizes(n, b))], [image], [n.grads])[0].cast(n.T)
+    return pullback(b, [_cut(n, b, image, *result_sizes(n, b))], [image], [n.grads])[0].cast(n.T)
 
 
 class CropAndResizeGradBoxes(RawOp, grads="N P Q C", image="B H W C", boxes="N 4", box_ind="N"):
@@ -186,7 +183,7 @@ class CropAndResizeGradBoxes(RawOp, grads="N P Q C", image="B H W C", boxes="N 4
 @lowers(CropAndResizeGradBoxes, repeatable=True)
 def crop_and_resize_grad_boxes(n: Node, b: Builder) -> Expr:
     """How what is cut out changes as its places move."""
-    return pullback(b, [_cut(n, b, n.image.cast(_FLOAT), *_result_sizes(n, b))], [n.boxes], [n.grads])[0]
+    return pullback(b, [_cut(n, b, n.image.cast(_FLOAT), *result_sizes(n, b))], [n.boxes], [n.grads])[0]
 
 
 _HALVES = ("float16", "float32")

@@ -11,7 +11,7 @@ from lstm_lower.passes.formulas.complex_numbers import of_parts, parts_of
 from lstm_lower.passes.formulas.fourier import transformed
 from lstm_lower.passes.formulas.sizes import Size, entries, wide
 from lstm_lower.passes.rules.complex_numbers import bind_other
-from lstm_lower.passes.rules.registry import Node, lowers
+from lstm_lower.passes.rules.registry import Node, lowers, rank_of
 
 
 class Transform(RawOp, abstract=True, fft_length="K"):
@@ -150,9 +150,7 @@ def inverse_real_transform(n: Node, b: Builder) -> Expr:
 def _axes(n: Node, b: Builder) -> list[int]:
     if b.opset < 17:
         raise n.unsupported("the model", "opset 17 or newer, where ONNX has it", f"opset {b.opset}")
-    if n.input.shape is None:
-        raise n.unsupported("input", "a known rank", "an unknown one")
-    rank = len(n.input.shape)
+    rank = rank_of(n, "input", n.input)
     return list(range(rank - n.op.axes, rank))
 
 

@@ -15,9 +15,8 @@ from lstm_lower.passes.formulas.rows import INT64, add_rows, flatten_rows, resha
 from lstm_lower.passes.formulas.sizes import up_to, wide
 from lstm_lower.passes.rules.arrays import numbered_rows
 from lstm_lower.passes.rules.filling import expanded
-from lstm_lower.passes.rules.indexing import rank_of
 from lstm_lower.passes.rules.moving import permuted
-from lstm_lower.passes.rules.registry import Node, lowers
+from lstm_lower.passes.rules.registry import Node, lowers, rank_of
 from lstm_lower.passes.rules.segments import extreme_rows
 
 

@@ -96,7 +96,8 @@ def resize_bicubic(n: Node, _: Builder) -> Expr:
     return _bicubic(n, n.images.cast(_FLOAT), [_entry(size, at) for at in (0, 1)])
 
 
-def _result_sizes(n: Node, b: Builder) -> list[Expr]:
+def result_sizes(n: Node, b: Builder) -> list[Expr]:
+    """Rows and columns of the result whose gradient a node has."""
     return [b.sizes([n.grads.size(axis)]).reshape() for axis in (1, 2)]
 
 
@@ -108,7 +109,7 @@ class ResizeBicubicGrad(Resizing):
 def resize_bicubic_grad(n: Node, b: Builder) -> Expr:
     """Each pixel's gradient, shared out among those that it was interpolated from."""
     image = n.original_image.cast(_FLOAT)
-    return pullback(b, [_bicubic(n, image, _result_sizes(n, b))], [image], [n.grads])[0].cast(n.original_image.dtype)
+    return pullback(b, [_bicubic(n, image, result_sizes(n, b))], [image], [n.grads])[0].cast(n.original_image.dtype)
 
 
 class ResizeArea(Resizing, align_corners=(False,)):
@@ -235,7 +236,7 @@ class ScaleAndTranslateGrad(
 def scale_and_translate_grad(n: Node, b: Builder) -> Expr:
     """By the same weights the other way."""
     image = n.original_image
-    return pullback(b, [_weighed(n, b, image, _result_sizes(n, b))], [image], [n.grads])[0]
+    return pullback(b, [_weighed(n, b, image, result_sizes(n, b))], [image], [n.grads])[0]
 
 
 def _windows(image: Expr, at: int, axis: SpatialAxis) -> Expr:

@@ -21,14 +21,7 @@ from lstm_lower.passes.formulas.rows import (
     tail_of,
 )
 from lstm_lower.passes.formulas.sizes import Size, entries, up_to
-from lstm_lower.passes.rules.registry import Node, lowers
-
-
-def rank_of(n: Node, operand: str, x: Expr) -> int:
-    """The operand's rank, which must be known."""
-    if x.shape is None:
-        raise n.unsupported(operand, "a known rank", "an unknown one")
-    return len(x.shape)
+from lstm_lower.passes.rules.registry import Node, lowers, rank_of
 
 
 class BroadcastGradientArgs(RawOp, s0="P", s1="Q"):

@@ -14,8 +14,7 @@ from lstm_lower.ops.raw import RawOp, check_count, count_axis, number, numbers, 
 from lstm_lower.passes.formulas.indices import from_front, within
 from lstm_lower.passes.formulas.rows import flatten_rows
 from lstm_lower.passes.formulas.sizes import Size, entries, wide
-from lstm_lower.passes.rules.indexing import rank_of
-from lstm_lower.passes.rules.registry import Node, lowers
+from lstm_lower.passes.rules.registry import Node, lowers, rank_of
 
 
 def _axis(n: Node, operand: str) -> int:

@@ -16,7 +16,7 @@ from lstm_lower.ops.raw import RawOp, number, numbers, shape_of
 from lstm_lower.passes.formulas.kernels import computed
 from lstm_lower.passes.formulas.rows import INT64, reshape_to
 from lstm_lower.passes.formulas.sizes import Size, at_least, at_most, up_to
-from lstm_lower.passes.rules.registry import Node, lowers
+from lstm_lower.passes.rules.registry import Node, lowers, rank_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,8 +146,7 @@ class MatrixDiagV3(MatrixDiagV2):
 def matrix_diag_v2(n: Node, b: Builder) -> Expr:
     """The diagonals in their places, the padding elsewhere."""
     x = computed(n.moved("diagonal"))
-    if x.shape is None:
-        raise n.unsupported("diagonal", "a known rank", "an unknown one")
+    rank_of(n, "diagonal", x)
     length, given = x.size(-1), [int(n.fixed(name).reshape(-1)[0]) for name in ("num_rows", "num_cols")]
     band = Band.of(n, 0, 0)
     least = [length - min(band.high, 0), length + max(band.low, 0)]
@@ -244,8 +243,7 @@ class MatrixDiagPartV3(MatrixDiagPartV2):
 def matrix_diag_part(n: Node, b: Builder) -> Expr:
     """Each element of a diagonal looked up in its matrix, written as a row; the padding where there is none."""
     x = computed(n.moved("input"))
-    if x.shape is None:
-        raise n.unsupported("input", "a known rank", "an unknown one")
+    rank_of(n, "input", x)
     rows, columns = x.size(-2), x.size(-1)
     band = Band.of(n, rows, columns)
     diagonal = b.constant([[k] for k in range(band.high, band.low - 1, -1)], INT64)

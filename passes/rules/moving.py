@@ -19,8 +19,7 @@ from lstm_lower.passes.formulas.complex_numbers import conjugate
 from lstm_lower.passes.formulas.kernels import computed, movable
 from lstm_lower.passes.formulas.rows import INT64, turned
 from lstm_lower.passes.formulas.sizes import Size, at_least, entries, remainder, up_to, wide
-from lstm_lower.passes.rules.indexing import rank_of
-from lstm_lower.passes.rules.registry import Node, lowers
+from lstm_lower.passes.rules.registry import Node, lowers, rank_of
 
 
 def _one_each(call: Call, name: str, vector: str) -> None:

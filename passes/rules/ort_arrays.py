@@ -10,7 +10,7 @@ from lstm_lower.opdef import OpDef
 from lstm_lower.ops import ort_arrays as ops
 from lstm_lower.passes.gradients.reverse import pullback
 from lstm_lower.passes.rules.indexing import broadcast_gradient_args
-from lstm_lower.passes.rules.registry import Node, lowers
+from lstm_lower.passes.rules.registry import Node, lowers, rank_of
 
 lowers(ops.BroadcastGradientArgs)(broadcast_gradient_args)
 
@@ -88,9 +88,7 @@ def _turned(n: Node, name: str) -> Expr:
     x = n.operand(name)
     if not (getattr(n, f"trans{name}") or n.get(f"transBatch{name}", 0)):
         return x
-    if x.shape is None:
-        raise n.unsupported(name, "a known rank", "none")
-    order = list(range(len(x.shape)))
+    order = list(range(rank_of(n, name, x)))
     if len(order) < 2:
         # A vector stays what it is.
         return x

@@ -10,7 +10,7 @@ from lstm_lower.opdef import DType
 from lstm_lower.ops import ort_fused as ops
 from lstm_lower.passes.formulas.indices import from_front
 from lstm_lower.passes.rules.ort_arrays import attributes
-from lstm_lower.passes.rules.registry import Node, lowers
+from lstm_lower.passes.rules.registry import Node, lowers, rank_of
 
 # Activation -> the names of its parameters, in the order in which a convolution has them.
 _ACTIVATIONS: dict[type[std.Standard], tuple[str, ...]] = {
@@ -165,9 +165,7 @@ def gather_block_quantized(n: Node, b: Builder) -> Expr:
     bytes_, count = n.call.sizes.get("L"), n.call.sizes.get("Q")
     if not isinstance(bytes_, int) or not isinstance(count, int):
         raise n.unsupported("data", "a table of known size", [bytes_, count])
-    size, rank = bytes_ * 8 // n.bits, len(n.indices.shape or ())
-    if n.indices.shape is None:
-        raise n.unsupported("indices", "a known rank", "none")
+    size, rank = bytes_ * 8 // n.bits, rank_of(n, "indices", n.indices)
 
     def rows(table: Expr) -> Expr:
         return table.take(n.indices)
@@ -197,9 +195,7 @@ def dynamic_quantize_lstm(n: Node, b: Builder) -> list[Expr]:
     def spread(name: str) -> Expr:
         """`[D]` or `[D, 4*H]` for all rows."""
         value = n.operand(name).cast(n.X.dtype)
-        if value.shape is None:
-            raise n.unsupported(name, "a known rank", "none")
-        return value.unsqueeze(1, 2) if len(value.shape) == 1 else value.unsqueeze(1)
+        return value.unsqueeze(1, 2) if rank_of(n, name, value) == 1 else value.unsqueeze(1)
 
     operands = [n.get(name, None) for name in ("B", "sequence_lens", "initial_h", "initial_c", "P")]
     return b.ops(std.LSTM, n.X, weight("W"), weight("R"), *operands, outputs=3, **attributes(n))

@@ -14,7 +14,7 @@ from lstm_lower.passes.formulas.rows import add_rows, reshape_to
 from lstm_lower.passes.formulas.sizes import Size, up_to
 from lstm_lower.passes.gradients.reverse import pullback
 from lstm_lower.passes.rules.ort_arrays import attributes, zeros
-from lstm_lower.passes.rules.registry import Node, lowers
+from lstm_lower.passes.rules.registry import Node, lowers, rank_of
 
 
 def _gradients(
@@ -26,8 +26,8 @@ def _gradients(
 
 
 def _check_rank(n: Node) -> None:
-    if n.W.shape is None and not n.kernel_shape:
-        raise n.unsupported("W", "a known rank", "none")
+    if not n.kernel_shape:
+        rank_of(n, "W", n.W)
 
 
 @lowers(ops.ConvGrad)
@@ -105,9 +105,7 @@ def simplified_layer_normalization_grad(n: Node, b: Builder) -> list[Expr]:
 def _simplified(n: Node, b: Builder) -> tuple[Expr, Expr]:
     axis = n.axis
     if axis >= 0:
-        if n.X.shape is None:
-            raise n.unsupported("X", "a known rank", "none")
-        axis -= len(n.X.shape)
+        axis -= rank_of(n, "X", n.X)
     squares = (n.X * n.X).reduce(std.ReduceMean, list(range(axis, 0)))
     inverse = b.op(std.Reciprocal, (squares + n.epsilon).sqrt())
     return n.X * inverse * n.scale, inverse
@@ -118,9 +116,7 @@ def batch_norm_internal(n: Node, b: Builder) -> list[Expr]:
     """ONNX's own, and the statistics of the batch from its running ones."""
     operands = (n.X, n.scale, n.B, n.input_mean, n.input_var)
     y, mean, variance = b.ops(std.BatchNormalization, *operands, outputs=3, **{**attributes(n), "training_mode": 1})
-    if n.X.shape is None:
-        raise n.unsupported("X", "a known rank", "none")
-    axes = [axis for axis in range(len(n.X.shape)) if axis != 1]
+    axes = [axis for axis in range(rank_of(n, "X", n.X)) if axis != 1]
     center = n.X.reduce(std.ReduceMean, axes)
     spread = ((n.X - center) * (n.X - center)).reduce(std.ReduceMean, axes)
     inverse = b.op(std.Reciprocal, (spread + n.epsilon).sqrt())
@@ -160,12 +156,11 @@ def _cross_entropy(n: Node, b: Builder, scores: Expr, labels: Expr, weights: Exp
     """The loss, and the logarithms of the probabilities; a label that is ignored weighs nothing, others are classes."""
     ignored = n.get("ignore_index", -1)
     ignored = ignored.cast(labels.dtype).reshape() if isinstance(ignored, Expr) else labels.like(ignored)
-    if scores.shape is None:
-        raise n.unsupported("the scores", "a known rank", "none")
+    rank = rank_of(n, "the scores", scores)
     log_prob = b.op(std.LogSoftmax, scores, axis=1)
     chosen = ~labels.equals(ignored)
     labels = within(from_front(b.where(chosen, labels, 0)), scores.size(1))
-    classes = up_to(b, scores.size(1)).cast(labels.dtype).unsqueeze(*range(1, len(scores.shape) - 1))
+    classes = up_to(b, scores.size(1)).cast(labels.dtype).unsqueeze(*range(1, rank - 1))
     found = b.where(classes.equals(labels.unsqueeze(1)), log_prob, 0).sum(1)
     weight = b.op(std.Expand, scores.like(1), labels.sizes())
     weight = weight if weights is None else weights.take(labels)

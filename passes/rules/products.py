@@ -9,8 +9,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import onnx_ir as ir
-
 from lstm_lower import dims
 from lstm_lower.dims import Dim
 from lstm_lower.dtypes import is_complex
@@ -22,15 +20,7 @@ from lstm_lower.passes.formulas.complex_numbers import conjugate
 from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES
 from lstm_lower.passes.formulas.rows import reshape_to
 from lstm_lower.passes.formulas.sizes import up_to
-from lstm_lower.passes.rules.registry import Node, lowers, widened
-
-_INT64, _UINT64 = ir.DataType.INT64, ir.DataType.UINT64
-
-
-def _factor(x: Expr) -> Expr:
-    """An operand in a dtype in which onnxruntime multiplies; unsigned integers of 64 bits wrap as signed ones do."""
-    return x.cast(_INT64) if x.dtype == _UINT64 else widened(x)
-
+from lstm_lower.passes.rules.registry import Node, lowers, wrapping
 
 _TRANSPOSED = {"I K": dims.parse_shape("K I"), "K J": dims.parse_shape("J K")}
 
@@ -48,7 +38,7 @@ class MatMul(RawOp, a="I K", b="K J"):
 @lowers(MatMul, repeatable=True)
 def mat_mul(n: Node, _: Builder) -> Expr:
     """A MatMul."""
-    a, b = _factor(n.a), _factor(n.b)
+    a, b = wrapping(n.a), wrapping(n.b)
     return (a.mT if n.transpose_a else a) @ (b.mT if n.transpose_b else b)
 
 
@@ -101,10 +91,10 @@ class BatchMatMulV3(
 @lowers(BatchMatMul, BatchMatMulV2, BatchMatMulV3, repeatable=True)
 def batch_mat_mul(n: Node, _: Builder) -> Expr:
     """A MatMul, which broadcasts."""
-    x, y = _factor(n.x), _factor(n.y)
+    x, y = wrapping(n.x), wrapping(n.y)
     if n.op is BatchMatMulV3:
         wide = COMPUTE_DTYPES.get(n.Tout, n.Tout)
-        x, y = (_factor(part.cast(wide)) for part in (x, y))
+        x, y = (wrapping(part.cast(wide)) for part in (x, y))
     return _adjoint(n, "x", x, n.adj_x) @ _adjoint(n, "y", y, n.adj_y)
 
 
@@ -198,7 +188,7 @@ class Einsum(RawOp, T=(*COMPUTED, *COMPLEX)):
 @lowers(Einsum, repeatable=True)
 def einsum(n: Node, b: Builder) -> Expr:
     """A MatMul of two operands whose axes each have a label of their own, an Einsum of others."""
-    equation, operands = Summation.of(n.equation), [_factor(part) for part in n.variadic("inputs")]
+    equation, operands = Summation.of(n.equation), [wrapping(part) for part in n.variadic("inputs")]
     assert equation is not None
     if equation.diagonal:
         once = Summation(equation.inputs, tuple(dict.fromkeys(equation.output)))

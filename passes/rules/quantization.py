@@ -21,8 +21,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import PAIRED, RawOp, number, shape_of
-from lstm_lower.passes.rules.indexing import rank_of
-from lstm_lower.passes.rules.registry import Node, lowers
+from lstm_lower.passes.rules.registry import Node, lowers, rank_of
 
 _FLOAT = ir.DataType.FLOAT
 
@@ -134,9 +133,7 @@ def _beyond(n: Node, grid: _Grid) -> tuple[Expr, Expr]:
 def _total(n: Node, x: Expr) -> Expr:
     if n.op is FakeQuantWithMinMaxVarsGradient:
         return x.reshape(-1).sum(0)
-    if x.shape is None:
-        raise n.unsupported("inputs", "a known rank", "an unknown one")
-    axes = list(range(len(x.shape) - 1))
+    axes = list(range(rank_of(n, "inputs", x) - 1))
     return x.sum(axes) if axes else x
 
 

@@ -16,8 +16,7 @@ from lstm_lower.passes.formulas.kernels import computed, movable
 from lstm_lower.passes.formulas.rows import INT64, flatten_rows, tail_of
 from lstm_lower.passes.formulas.sizes import up_to, wide
 from lstm_lower.passes.rules.filling import expanded, full
-from lstm_lower.passes.rules.indexing import rank_of
-from lstm_lower.passes.rules.registry import Node, lowers
+from lstm_lower.passes.rules.registry import Node, lowers, rank_of
 
 
 def _owners(splits: Expr) -> Expr:

@@ -13,8 +13,7 @@ from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import NUMBERS, RawOp
 from lstm_lower.passes.formulas import cumulative
-from lstm_lower.passes.rules.indexing import rank_of
-from lstm_lower.passes.rules.registry import Node, lowers, widened
+from lstm_lower.passes.rules.registry import Node, lowers, rank_of, widened, wrapping
 
 _INT64, _UINT64 = ir.DataType.INT64, ir.DataType.UINT64
 
@@ -81,11 +80,6 @@ def _are_all(axes: Expr, x: Expr) -> bool:
     return isinstance(sizes, std.Shape) and sizes.data is x.value
 
 
-def _in_int64(x: Expr) -> Expr:
-    """Of unsigned integers of 64 bits the same bits: sums and products of them wrap alike."""
-    return x.cast(_INT64) if x.dtype == _UINT64 else widened(x)
-
-
 class _Reduction(RawOp, abstract=True):
     """Reduces axes."""
 
@@ -102,7 +96,7 @@ class Sum(_Reduction):
 @lowers(Sum, repeatable=True)
 def sum_(n: Node, b: Builder) -> Expr:
     """A ReduceSum."""
-    return reduced(n, b, std.ReduceSum, _in_int64(n.input))
+    return reduced(n, b, std.ReduceSum, wrapping(n.input))
 
 
 class Prod(_Reduction, T=NUMBERS):
@@ -112,7 +106,7 @@ class Prod(_Reduction, T=NUMBERS):
 @lowers(Prod, repeatable=True)
 def prod(n: Node, b: Builder) -> Expr:
     """A ReduceProd."""
-    return reduced(n, b, std.ReduceProd, _in_int64(n.input))
+    return reduced(n, b, std.ReduceProd, wrapping(n.input))
 
 
 class Mean(_Reduction):
@@ -129,7 +123,7 @@ def mean(n: Node, b: Builder) -> Expr:
     count = _count(n, x)
     if x.dtype.is_floating_point() and isinstance(count, int) and count > 0:
         return reduced(n, b, std.ReduceMean, x)
-    total = reduced(n, b, std.ReduceSum, _in_int64(x))
+    total = reduced(n, b, std.ReduceSum, wrapping(x))
     if count is None:
         count = b.op(std.Size, x) / b.op(std.Size, total).maximum(1)
     if x.dtype.is_integer():
@@ -240,7 +234,7 @@ class Cumsum(_Cumulative):
 def cumsum(n: Node, b: Builder) -> Expr:
     """A CumSum."""
     flags = {"exclusive": int(n.exclusive), "reverse": int(n.reverse)}
-    return b.op(std.CumSum, _in_int64(n.x), n.axis, **flags)
+    return b.op(std.CumSum, wrapping(n.x), n.axis, **flags)
 
 
 class Cumprod(_Cumulative, T=NUMBERS):
@@ -253,7 +247,7 @@ class Cumprod(_Cumulative, T=NUMBERS):
 def cumprod(n: Node, _: Builder) -> Expr:
     """A Scan along the axis that multiplies; an exclusive product starts with 1."""
     axis, rank = int(n.fixed("axis")), rank_of(n, "x", n.x)
-    x = _in_int64(n.x)
+    x = wrapping(n.x)
     along = axis % rank
     if x.size(along) == 0:
         return n.x

@@ -242,6 +242,18 @@ def widened(x: Expr) -> Expr:
     return x.cast(CARRIERS.get(x.dtype, x.dtype))
 
 
+def rank_of(n: Node, operand: str, x: Expr) -> int:
+    """The operand's rank, which must be known."""
+    if x.shape is None:
+        raise n.unsupported(operand, "a known rank", "an unknown one")
+    return len(x.shape)
+
+
+def wrapping(x: Expr) -> Expr:
+    """Unsigned integers of 64 bits as signed ones, whose sums and products have the same bits; the rest widened."""
+    return x.cast(ir.DataType.INT64) if x.dtype == ir.DataType.UINT64 else widened(x)
+
+
 def standard(op: type[std.Standard]) -> Callable[..., Expr]:
     """The formula that is one of ONNX's own operators."""
 

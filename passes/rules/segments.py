@@ -19,8 +19,7 @@ from lstm_lower.ops.raw import COMPLEX, COMPUTED, FLOATS, INDEX, RawOp
 from lstm_lower.passes.formulas.indices import below, from_front, within
 from lstm_lower.passes.formulas.rows import INT64, add_rows, flatten_rows, largest, tail_of
 from lstm_lower.passes.formulas.sizes import Size, up_to
-from lstm_lower.passes.rules.indexing import rank_of
-from lstm_lower.passes.rules.registry import Node, lowers
+from lstm_lower.passes.rules.registry import Node, lowers, rank_of
 
 
 def _last_number(n: Node, b: Builder, ids: Expr) -> Size:

@@ -9,8 +9,7 @@ from lstm_lower.graph.values import Dim, UnknownEntry
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import RawOp, length_of, numbers, shape_of
 from lstm_lower.passes.formulas.sizes import Size, at_least, at_most, entries, from_end, scalar, wide
-from lstm_lower.passes.rules.indexing import rank_of
-from lstm_lower.passes.rules.registry import Node, lowers
+from lstm_lower.passes.rules.registry import Node, lowers, rank_of
 from lstm_lower.passes.rules.strided_slice import Axis, sliced_axes
 
 

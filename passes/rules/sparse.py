@@ -19,8 +19,7 @@ from lstm_lower.passes.formulas.rows import INT64, add_rows, reshape_to, row_num
 from lstm_lower.passes.formulas.sizes import up_to, wide
 from lstm_lower.passes.rules.filling import expanded
 from lstm_lower.passes.rules.gathering import added
-from lstm_lower.passes.rules.indexing import rank_of
-from lstm_lower.passes.rules.registry import Node, lowers
+from lstm_lower.passes.rules.registry import Node, lowers, rank_of
 from lstm_lower.passes.rules.segments import extreme_rows
 
 

@@ -81,12 +81,9 @@ def standard_layer(
         gates = stacked.split(len(order), axis=0)
         return concat([gates[position] for position in order], 0)
 
-    def joined(parts: list[Expr]) -> Expr:
-        return concat([part.unsqueeze(0) for part in parts], 0) if len(parts) > 1 else parts[0].unsqueeze(0)
-
-    w = joined([reordered(d.W) for d in weights])
-    r = joined([reordered(d.R) for d in weights])
-    bias = joined([concat([reordered(d.bW), reordered(d.bR)], 0) for d in weights])
+    w = stack([reordered(d.W) for d in weights])
+    r = stack([reordered(d.R) for d in weights])
+    bias = stack([concat([reordered(d.bW), reordered(d.bR)], 0) for d in weights])
     attributes: dict[str, object] = {"hidden_size": units}
     if len(weights) == 2:
         attributes["direction"] = "bidirectional"
@@ -105,6 +102,11 @@ def standard_layer(
         finals = [b.where(some, final, first) for final, first in zip(finals, initial, strict=True)]
     y = y.squeeze(1) if len(weights) == 1 else y.transpose(0, 2, 1, 3).reshape(0, 0, 2 * units)
     return LayerResult(y, finals[0], finals[1] if c0 is not None else None)
+
+
+def stack(parts: list[Expr]) -> Expr:
+    """What directions or pseudo-layers have each, one after the other along a new first axis."""
+    return concat([part.unsqueeze(0) for part in parts], 0) if len(parts) > 1 else parts[0].unsqueeze(0)
 
 
 def clamped_lengths(n: Node) -> Expr:

@@ -9,8 +9,7 @@ from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import PAIRED, RawOp
 from lstm_lower.passes.formulas import linear_algebra
 from lstm_lower.passes.formulas.sizes import up_to
-from lstm_lower.passes.rules.indexing import rank_of
-from lstm_lower.passes.rules.registry import Node, lowers
+from lstm_lower.passes.rules.registry import Node, lowers, rank_of
 
 
 def _transposed(matrix: Expr, *, where: bool) -> Expr:

@@ -20,12 +20,13 @@ from lstm_lower.passes.gradients.registry import (
     Gradients,
     again,
     differentiates,
+    in_shape_of,
     reshaped_like,
     summed,
     widened,
 )
 from lstm_lower.passes.gradients.reverse import pullback
-from lstm_lower.passes.gradients.rules.windows import in_shape_of, of_weights, window_axes, window_places
+from lstm_lower.passes.gradients.rules.windows import of_weights, window_axes, window_places
 
 
 @differentiates(std.QuantizeLinear)

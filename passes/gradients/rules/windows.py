@@ -25,6 +25,7 @@ from lstm_lower.passes.gradients.registry import (
     demanded_output,
     differentiates,
     expanded_like,
+    in_shape_of,
     reshaped_like,
     shape_of,
     summed,
@@ -120,12 +121,6 @@ def _of_bias(dys: Cotangents, dimensions: int) -> Expr | None:
     if not dys.needs(2):
         return None
     return summed(dys[0], [0, *range(2, 2 + dimensions)])
-
-
-def in_shape_of(gradient: Expr, operand: Expr) -> Expr:
-    """States what sizes the windows leave: those of the operand."""
-    shape = operand.shape
-    return gradient if shape is None else gradient.builder.set_shape(gradient, shape)
 
 
 _DIGIT = 2**20
