@@ -193,3 +193,33 @@ def test_a_scan_takes_the_number_of_steps_that_values_say() -> None:
     session = ll.Session(step, providers=["CPUExecutionProvider"])
     for count, most in ((5, 2), (9, 6), (3, 0), (4, 1)):
         compare(module, session, levels(count, most))
+
+
+class Noisy(nn.Module):
+    """Draws numbers in each step, and returns them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = nn.Linear(I, I)
+
+    def forward(self, x: Any, given: Any = None) -> Any:
+        h, states, drawn = torch.zeros(x.size(0), I), [], []
+        for t in range(x.size(1)):
+            noise = torch.rand(x.size(0), I) if given is None else given[:, t]
+            h = torch.tanh(self.own(h) + x[:, t] * noise)
+            states.append(h * noise)
+            drawn.append(noise)
+        return torch.stack(states, 1), torch.stack(drawn, 1)
+
+
+def test_steps_that_draw_have_an_open_length_and_gradients_of_what_they_drew() -> None:
+    torch.manual_seed(0)
+    module = Noisy()
+    step = ll.from_torch(module, torch.randn(2, 5, I), loss_of, example_targets=(), what="gradients")
+    x = torch.randn(3, 9, I)
+    got = ll.Session(step, providers=["CPUExecutionProvider"]).run({"x": x.numpy()})
+    drawn = torch.tensor(got["output_1"])
+    assert len(drawn.unique()) == drawn.numel()
+    loss_of(module(x, drawn)).backward()
+    for name, parameter in module.named_parameters():
+        torch.testing.assert_close(torch.tensor(got[f"grad/{name}"]), parameter.grad, rtol=1e-4, atol=1e-6)
