@@ -33,7 +33,8 @@ class Certificate:
         errors: kind -> name -> the largest difference over the largest magnitude that the framework has there; of an
             update over the largest change.
         not_compared: what was left out, a kind, a name or `the step` -> why.
-        also: shapes of inputs, where axes are open, at which all of it was compared, too.
+        also: shapes of inputs, where axes are open, at which all of it was compared, too, but what an optimizer makes
+            of gradients, which depends on no size.
     """
 
     framework: str = ""

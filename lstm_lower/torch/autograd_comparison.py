@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,18 +23,14 @@ import torch.utils.checkpoint
 from torch import Tensor, nn
 
 from lstm_lower.errors import UnsupportedOpError, some
-from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.values import declared_shape
 from lstm_lower.passes.training.losses import Loss
 from lstm_lower.records import least_sizes
 from lstm_lower.records import state as training_state
-from lstm_lower.records.certificate import Certificate, Kind
+from lstm_lower.records.certificate import Certificate
 from lstm_lower.replacement import replaced
-from lstm_lower.runtime.kernels import lacking, only_processor
 from lstm_lower.runtime.proof import certification
-from lstm_lower.runtime.proof.certification import NotComparedError, Results, StepComparison
-from lstm_lower.runtime.serialized import default_options, open_session
-from lstm_lower.runtime.values import dtype_of
+from lstm_lower.runtime.proof.certification import Agreed, Expected, NotComparedError, Results, StepComparison
 from lstm_lower.torch import losses, optimizers
 from lstm_lower.torch.axes import Axes
 from lstm_lower.torch.export import Traced
@@ -41,14 +38,19 @@ from lstm_lower.torch.given_draws import BY_SHAPE, PLAN, PLANS, GivenDraws, give
 from lstm_lower.torch.interface import ModuleOperands, checked_loss, copied_weights, named_tensors, numbers
 from lstm_lower.torch.pytorch_errors import first_line
 from lstm_lower.torch.size_comparison import OpenSizes, Sizes
-from lstm_lower.torch.trials import Trials, undone
+from lstm_lower.torch.step_runs import FailedRunError, StepRun, is_gradient, of_gradients, with_outputs
+from lstm_lower.torch.trials import RefusedError, Trials, undone
 from lstm_lower.torch.variation import Variation
 
 Array = np.ndarray[Any, Any]
+# What is left of a gradient, by name, when it has been looked at.
+_Taken = Callable[[str, Array], Array | Agreed]
 
 _FRAMEWORK = f"PyTorch {torch.__version__}"
 # How often weights are moved in their last places, and by how many of these.
 _MOVES, _PLACES = 3, 4
+# Bytes of weights whose updates are compared at once.
+_AT_ONCE = 1 << 25
 # Targets that nobody gave an example of lie between these: what probabilities, counts and plain numbers may be.
 _LOWEST, _HIGHEST = 0.25, 0.75
 # Namespaces of operators whose gradients are PyTorch's own, or written by us.
@@ -65,10 +67,6 @@ class OtherSizesError(Exception):
     def __init__(self, axes: Axes) -> None:
         super().__init__(f"{axes}")
         self.axes = axes
-
-
-class _FailedRunError(Exception):
-    """The step fails; the message is onnxruntime's."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,9 +175,11 @@ class _Beside:
         self._state = training_state.read(made.step)
         self._inputs = [_varied(x) for x in made.operands.tensors]
         self._variation = Variation(made.module, made.step)
-        # What the step's state is fed with.
-        self._first: dict[str, Array] = {}
         self._draws: GivenDraws | None = None
+        # Weights that forward writes into: the step runs when it has.
+        written = {*self._step.states(), *self._step.moved_weights}
+        weights = made.module.named_parameters()
+        self._first = {name: numbers(_real(x)).copy() for name, x in weights if name in written}
         # Whether the step has drawn as often as the module.
         self._matched = False
         # Parameters by the names that the step has for them.
@@ -204,16 +204,25 @@ class _Beside:
         Raises:
             UnsupportedOpError: onnxruntime does not take the step, or it fails.
         """
-        model, self._told = given(self._made.step) or (self._made.step, True)
-        self._drawing = model is not self._made.step
-        self._session = self._opened(model)
-        self._buffers = self._of_fixed_shapes()
+        name, states = type(self._made.module).__name__, self._step.states()
+        updated = {pair.output for pair in self._state.pairs if pair.input not in states}
+        made = with_outputs(self._made.step, [x.name for x in self._made.step.graph.outputs if x.name not in updated])
+        self._own = [str(value.name) for value in made.graph.outputs]
+        model, self._told = given(made) or (made, True)
+        self._drawing = model is not made
+        self._variation.put_into(model)
+        self._session = StepRun(model, name, [pair.output for pair in self._state.pairs if pair.output])
         try:
-            return self._comparison(self._of_module_or_example)
-        except _FailedRunError as error:
+            with self._variation.of_module():
+                self._choose_inputs()
+                comparison = self._comparison()
+                return comparison.joined(self._updates())
+        except FailedRunError as error:
             raise UnsupportedOpError(
-                f"{type(self._made.module).__name__} requires a step that onnxruntime runs at the example, got {error}"
+                f"{name} requires a step that onnxruntime runs at the example, got {error}"
             ) from error
+        except RefusedError as error:
+            raise NotComparedError(f"PyTorch fails with {first_line(error.__cause__ or error)}") from error
 
     def least(self) -> dict[str, dict[int, int]]:
         """Input -> axis over which a loop goes -> the least number of steps from which on the step does not fail.
@@ -281,9 +290,10 @@ class _Beside:
         self._targets, self._before = (tensors[count:], ()) if whole else ((), self._targets)
         self._taken = True
         try:
-            comparison = self._comparison(self._of_module)
+            with self._variation.of_module():
+                comparison = self._comparison()
             self._shapes = self.sizes()
-        except _FailedRunError as error:
+        except FailedRunError as error:
             return _Fault(f"a step with {error} for {self._said()}", raised=True)
         except Exception:  # noqa: BLE001
             self._taken = False
@@ -297,33 +307,47 @@ class _Beside:
     def _said(self) -> str:
         return ", ".join(f"'{name}' of shape {list(x.shape)}" for name, x in self._examples())
 
-    def _comparison(self, run: Callable[[], dict[Kind, dict[str, Array | None]]]) -> StepComparison:
+    def _comparison(self) -> StepComparison:
         """The comparison with what the module computes; with draws that are all alike only where others say nothing."""
-        with self._variation.of_module():
-            for plan in PLANS if self._drawing else (None,):
-                self._draws = None if plan is None else GivenDraws(plan)
-                comparison = self._with_draws(run)
-                if not comparison.differences or (plan is BY_SHAPE and self._matched and not self._narrow):
-                    break
-            return comparison
+        for plan in PLANS if self._drawing else (None,):
+            self._draws = None if plan is None else GivenDraws(plan)
+            comparison = self._with_draws()
+            if not comparison.differences or (plan is BY_SHAPE and self._matched and not self._narrow):
+                break
+        return comparison
 
-    def _with_draws(self, run: Callable[[], dict[Kind, dict[str, Array | None]]]) -> StepComparison:
-        expected = run()
+    def _with_draws(self) -> StepComparison:
+        got, expected = self._both()
         if self._draws is not None and self._draws.unknown:
             raise NotComparedError("forward draws random numbers that no other side can be given")
-        got = self._of_step()
-        before = {name: numbers(_real(x)) for name, x in (*self._step.states().items(), *self._parameters.items())}
+        before = {name: numbers(_real(x)) for name, x in self._step.states().items()}
         updates = {
             name: x
             for name, x in expected["update"].items()
-            if x is not None and name in before and (name in got["update"] or not _same(x, before[name]))
+            if isinstance(x, np.ndarray) and name in before and (name in got["update"] or not _same(x, before[name]))
         }
-        compare = functools.partial(certification.compare, got, moved=self._moved, before=before, narrow=self._narrow)
-        comparison = compare({**expected, "update": updates})
-        without = {name for name, x in expected["gradient"].items() if x is None}
-        # Autograd's gradients are let go first: they take as much memory as what is made of the step's.
-        expected.clear()
-        return comparison.joined(compare({"update": self._updates(got, without)}))
+        self._gradients = {name: x for name, x in got["gradient"].items() if x is not None}
+        self._without = {name for name, x in expected["gradient"].items() if x is None}
+        expected = {**expected, "update": updates}
+        return certification.compare(got, expected, moved=self._moved, before=before, narrow=self._narrow)
+
+    def _both(self) -> tuple[Results, Expected]:
+        """What the step and the module compute.
+
+        A gradient of the module's is let go as soon as it agrees: all would take as much memory as the weights.
+        """
+
+        def taken(name: str, x: Array) -> Array | Agreed:
+            return certification.agreed(got["gradient"].get(name), x, narrow=self._narrow) or x
+
+        try:
+            with self._run() as (named, loss, wanted):
+                got = self._of_step()
+                return got, self._of_run(named, loss, wanted, taken)
+        except (FailedRunError, NotComparedError):
+            raise
+        except Exception as error:
+            raise RefusedError from error
 
     # PyTorch's side.
 
@@ -341,31 +365,28 @@ class _Beside:
             raise NotComparedError(f"the loss {type(formula).__name__} is none of PyTorch's")
         return functools.partial(_of_first, function)
 
-    def _of_module_or_example(self) -> dict[Kind, dict[str, Array | None]]:
-        """With the example as it is where a module does not take other numbers."""
-        with contextlib.suppress(Exception):
-            found = self._of_module()
-            loss = found["loss"]["loss"]
-            if loss is not None and np.isfinite(loss).all():
-                return found
-        self._inputs = list(self._made.operands.tensors)
-        try:
-            return self._of_module()
-        except Exception as error:
-            raise NotComparedError(f"PyTorch fails with {first_line(error)}") from error
+    def _choose_inputs(self) -> None:
+        """Takes the example as it is where a module does not take other numbers."""
+        example = list(self._made.operands.tensors)
+        if all(map(operator.is_, self._inputs, example)):
+            return
+        with contextlib.suppress(Exception), self._run() as (_, loss, _):
+            if bool(loss.isfinite().all()):
+                return
+        self._inputs = example
 
-    def _of_module(self) -> dict[Kind, dict[str, Array | None]]:
-        with self._run() as (named, loss, wanted):
-            gradients = _gradients(loss, wanted)
-            update: dict[str, Array | None] = {}
-            if self._made.what == "train":
-                # Copies, since what a module changes is undone.
-                update = {name: numbers(x).copy() for name, x in self._step.states().items() if not x.is_complex()}
-            outputs: dict[str, Array | None] = {name: numbers(x).copy() for name, x in named.items() if x is not loss}
+    def _of_run(
+        self, named: Mapping[str, Tensor], loss: Tensor, wanted: Mapping[str, Tensor], taken: _Taken = lambda _, x: x
+    ) -> Expected:
+        gradients = _gradients(loss, wanted, taken)
+        update: dict[str, Array] = {}
+        if self._made.what == "train":
+            # Copies, since what a module changes is undone.
+            update = {name: numbers(x).copy() for name, x in self._step.states().items() if not x.is_complex()}
         return {
             "loss": {"loss": numbers(loss).reshape(())},
-            "output": outputs,
-            "gradient": {name: None if x is None else numbers(_real(x)) for name, x in gradients.items()},
+            "output": {name: numbers(x).copy() for name, x in named.items() if x is not loss},
+            "gradient": gradients,
             "update": update,
         }
 
@@ -413,8 +434,8 @@ class _Beside:
                     x.data.mul_(
                         1 + share.to(torch.promote_types(x.dtype, torch.float32)) * _PLACES * torch.finfo(x.dtype).eps
                     )
-                with contextlib.suppress(Exception):
-                    found.append(self._of_module())
+                with contextlib.suppress(Exception), self._run() as run:
+                    found.append(self._of_run(*run))  # type: ignore[arg-type]
             finally:
                 for x, values in zip(own, kept, strict=True):
                     x.data.copy_(values)
@@ -422,92 +443,20 @@ class _Beside:
 
     # The step's side.
 
-    def _opened(self, model: ir.Model) -> Any:
-        copy = copy_model(model)
-        self._variation.put_into(copy)
-        self._first = _taken_out(copy)
-        options = default_options()
-        # A run that fails is a result like others.
-        options.log_severity_level = 4
-        # Threads that wait for so few runs would take a processor.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        try:
-            # It is legalized already, all that a Session does beside this.
-            session = open_session(copy, options, [("CPUExecutionProvider", {})])
-        except Exception as error:
-            raise self._refused(error, model) from error
-        if any(dtype_of(declared) is None for declared in (*session.get_inputs(), *session.get_outputs())):
-            raise NotComparedError("it takes or returns numbers of a dtype that numpy has not")
-        return session
-
-    def _refused(self, refused: Exception, model: ir.Model) -> Exception:
-        """The error for a step that onnxruntime does not take; kernels may be those of other devices."""
-        node, name = lacking(refused, model), type(self._made.module).__name__
-        if node is not None and not only_processor():
-            return NotComparedError(f"onnxruntime fails with {first_line(refused)}")
-        if node is None:
-            return UnsupportedOpError(
-                f"{name} requires operations whose formulas onnxruntime accepts, got: "
-                f"{first_line(refused)}; write them with other PyTorch operations"
-            )
-        return UnsupportedOpError(
-            f"{name} requires operations that onnxruntime computes on the processor, got {node}, for which it has no "
-            "kernel; use module.float() and examples in float32 (trainer.to_torch copies weights back into a module of "
-            "any dtype)"
-        )
-
     def _of_step(self) -> Results:
-        session = self._session
-        known = {value.name for value in session.get_inputs()}
-        feeds = self._first | {name: numbers(x) for name, x in self._examples() if name in known}
+        feeds = self._first | {name: numbers(x) for name, x in self._examples()}
         if self._draws is not None:
             feeds[PLAN] = np.asarray(self._draws.plan)
-        pairs = self._state.pairs
-        wanted = [value.name for value in session.get_outputs()]
-        try:
-            results = self._run_bound(feeds)
-        except Exception as error:
-            raise _FailedRunError(f"onnxruntime's error {first_line(error)}") from error
+        results = self._session.results(feeds)
         if self._draws is not None:
-            shapes = [results[name] for name in wanted[len(self._made.step.graph.outputs) :]]
+            shapes = [results[name] for name in self._session.outputs[len(self._own) :]]
             self._matched = self._told and [len(x) for x in shapes] == [len(x) for x in self._draws.shapes]
-        gradients = {name.removeprefix("grad/"): x for name, x in results.items() if name.startswith("grad/")}
+        gradients = {name.removeprefix("grad/"): x for name, x in results.items() if is_gradient(name)}
         return {
             "loss": {"loss": results[str(self._state.loss)].reshape(())},
             "output": results,
             "gradient": gradients,
-            "update": {pair.input: results[pair.output] for pair in pairs if pair.output is not None},
-        }
-
-    def _of_fixed_shapes(self) -> dict[str, Array]:
-        """Arrays for gradients and new states."""
-        new = {pair.output for pair in self._state.pairs}
-        return {
-            declared.name: np.empty(declared.shape, dtype_of(declared))
-            for declared in self._session.get_outputs()
-            if (declared.name in new or declared.name.startswith("grad/"))
-            and all(isinstance(size, int) for size in declared.shape)
-        }
-
-    def _run_bound(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """The step's results; gradients and new states lie in arrays of ours, which each run fills anew.
-
-        onnxruntime would return copies.
-        """
-        binding = self._session.io_binding()
-        for name, array in feeds.items():
-            binding.bind_cpu_input(name, np.ascontiguousarray(array))
-        for declared in self._session.get_outputs():
-            held = self._buffers.get(declared.name)
-            if held is None:
-                binding.bind_output(declared.name)
-            else:
-                binding.bind_output(declared.name, "cpu", 0, held.dtype, held.shape, held.ctypes.data)
-        self._session.run_with_iobinding(binding)
-        outputs = zip(self._session.get_outputs(), binding.get_outputs(), strict=True)
-        return {
-            declared.name: self._buffers[declared.name] if declared.name in self._buffers else x.numpy()
-            for declared, x in outputs
+            "update": {pair.input: results[pair.output] for pair in self._state.pairs if pair.output in results},
         }
 
     def _examples(self) -> list[tuple[str, Tensor]]:
@@ -541,52 +490,82 @@ class _Beside:
                 fitting.append(_target(value.dtype, known, results[0]))
         raise AssertionError
 
-    def _updates(self, got: Results, without: Collection[str]) -> dict[str, Array]:
-        """What PyTorch's optimizer makes of the weights, given the step's gradients, which it may change.
+    # What an update makes of the weights.
 
-        Args:
-            got: the step's results.
-            without: names of weights for which autograd has no gradient.
-        """
+    def _updates(self) -> StepComparison:
+        """The comparison with what PyTorch's optimizer makes of weights, given the step's gradients."""
+        outputs = {
+            pair.input: pair.output for pair in self._state.pairs if pair.output and pair.output not in self._own
+        }
         if self._made.what != "train":
-            return {}
+            return StepComparison({})
+        every = of_gradients(self._made.step, outputs.values())
+        self._variation.put_into(every)
         if not optimizers.is_torch(self._made.optimizer):
             self.left_out["updates of weights"] = "the optimizer is none of PyTorch's"
-            return {}
+            self._updating(every, outputs.values())
+            return StepComparison({})
         exact = {name: x for name, x in self._parameters.items() if x.dtype in (torch.float32, torch.float64)}
         if len(exact) < len(self._parameters):
             self.left_out["updates of weights in half precision"] = "they are rounded otherwise"
-        taken = {name: None if name in without else _like(got["gradient"].get(name), x) for name, x in exact.items()}
-        copies = {name: nn.Parameter(x.detach().clone()) for name, x in self._parameters.items()}
-        for name, x in taken.items():
-            copies[name].grad = x
+        comparison = StepComparison({})
+        self._session.let_go()
+        for weights in _divided(exact, by_weight=optimizers.is_by_weight(self._made.optimizer)):
+            results = self._updating(every, [outputs[name] for name in weights if name in outputs])
+            got = {name: results[outputs[name]] for name in weights if name in outputs}
+            try:
+                expected = self._by_optimizer(weights)
+            except NotComparedError as error:
+                self.left_out["updates of weights"] = str(error)
+                return StepComparison({})
+            before = {name: numbers(x) for name, x in weights.items()}
+            compared = certification.compare({"update": got}, {"update": expected}, before=before, narrow=self._narrow)
+            comparison = comparison.joined(compared)
+            for name in weights:
+                self._gradients.pop(name, None)
+        return comparison
+
+    def _updating(self, every: ir.Model, outputs: Collection[str]) -> dict[str, Array]:
+        """New values of weights by the step."""
+        if not outputs:
+            return {}
+        run = StepRun(with_outputs(every, outputs), type(self._made.module).__name__, outputs)
+        return run.results({f"grad/{name}": x for name, x in self._gradients.items()})
+
+    def _by_optimizer(self, weights: Mapping[str, Tensor]) -> dict[str, Array]:
+        """New values of weights; it may change the gradients.
+
+        Raises:
+            NotComparedError: the optimizer fails, or rounds otherwise.
+        """
+        copies = {name: nn.Parameter(x.detach().clone()) for name, x in weights.items()}
+        for name, x in copies.items():
+            if name in self._gradients and name not in self._without:
+                x.grad = torch.from_numpy(self._gradients[name]).to(x)
         try:
-            narrow = optimizers.stepped(
-                self._made.optimizer, {id(x): copies[name] for name, x in self._parameters.items()}
-            )
-        except Exception as error:  # noqa: BLE001
-            self.left_out["updates of weights"] = f"PyTorch's optimizer fails with {first_line(error)}"
-            return {}
+            narrow = optimizers.stepped(self._made.optimizer, {id(x): copies[name] for name, x in weights.items()})
+        except Exception as error:
+            raise NotComparedError(f"PyTorch's optimizer fails with {first_line(error)}") from error
         if narrow:
-            self.left_out["updates of weights"] = "PyTorch's optimizer rounds to halves or bfloat16, the step does not"
-            return {}
-        return {name: numbers(copies[name]) for name in exact}
+            raise NotComparedError("PyTorch's optimizer rounds to halves or bfloat16, the step does not")
+        return {name: numbers(x) for name, x in copies.items()}
+
+
+def _divided(weights: Mapping[str, Tensor], *, by_weight: bool) -> Iterator[Mapping[str, Tensor]]:
+    """Weights a few at a time, the largest last: what is made of all would take several times their memory."""
+    if not by_weight or sum(x.nbytes for x in weights.values()) <= _AT_ONCE:
+        yield weights
+        return
+    order = sorted(weights, key=lambda name: weights[name].nbytes)
+    while order:
+        ends = itertools.accumulate(weights[name].nbytes for name in order)
+        count = max(1, sum(end <= _AT_ONCE for end in ends))
+        yield {name: weights[name] for name in order[:count]}
+        order = order[count:]
 
 
 def _of_first(loss: Callable[..., Any], result: Any, *targets: Tensor) -> Any:
     return loss(named_tensors("", result)[0][1], *targets)
-
-
-def _taken_out(model: ir.Model) -> dict[str, Array]:
-    """First values of inputs, which become required: onnxruntime would hold copies of initializers."""
-    first = {
-        str(value.name): value.const_value.numpy()
-        for value in model.graph.inputs
-        if value.const_value is not None and value.const_value.dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE)
-    }
-    for name in first:
-        model.graph.initializers.pop(name).const_value = None
-    return first
 
 
 def _varied(x: Tensor) -> Tensor:
@@ -609,30 +588,40 @@ def _same(a: Array, b: Array) -> bool:
     return np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
 
 
-def _like(array: Array | None, x: Tensor) -> Tensor:
-    return torch.zeros_like(x) if array is None else torch.from_numpy(array).to(x)
-
-
 def _real(x: Tensor) -> Tensor:
     """Complex numbers as pairs."""
     return torch.view_as_real(x.detach().resolve_conj()) if x.is_complex() else x
 
 
-def _gradients(loss: Tensor, wanted: Mapping[str, Tensor]) -> dict[str, Tensor | None]:
-    """Gradients of a loss, those included that functions add up themselves in their backward."""
+def _gradients(loss: Tensor, wanted: Mapping[str, Tensor], taken: _Taken) -> Mapping[str, Array | Agreed | None]:
+    """Gradients of a loss as they are made, those included that functions add up themselves in their backward."""
+    found: dict[str, Array | Agreed | None] = dict.fromkeys(wanted)
     if not wanted or not loss.requires_grad:
-        return dict.fromkeys(wanted)
-    before = {name: x.grad for name, x in wanted.items()}
-    try:
-        for x in wanted.values():
+        return found
+
+    def take(name: str, x: Tensor) -> None:
+        assert x.grad is not None
+        array, former = numbers(_real(x.grad)), found[name]
+        result = array + former.actual if isinstance(former, Agreed) else taken(name, array)
+        found[name] = result
+        if result is not array:
             x.grad = None
-        found: Sequence[Tensor | None] = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
-        added = [x.grad for x in wanted.values()]
-    finally:
+
+    before = {name: x.grad for name, x in wanted.items()}
+    with contextlib.ExitStack() as held:
         for name, x in wanted.items():
-            x.grad = before[name]
-    both = zip(wanted, found, added, strict=True)
-    return {name: dx if more is None else more if dx is None else dx + more for name, dx, more in both}
+            x.grad = None
+            hook: Any = x.register_post_accumulate_grad_hook(functools.partial(take, name))  # type: ignore[no-untyped-call]
+            held.callback(hook.remove)
+        try:
+            torch.autograd.backward(loss, inputs=list(wanted.values()))
+            for name, x in wanted.items():
+                if x.grad is not None:
+                    take(name, x)
+        finally:
+            for name, x in wanted.items():
+                x.grad = before[name]
+    return found
 
 
 @contextlib.contextmanager

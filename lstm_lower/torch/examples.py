@@ -26,6 +26,7 @@ from lstm_lower.torch.interface import (
 )
 from lstm_lower.torch.memory import Memory
 from lstm_lower.torch.pytorch_errors import raised
+from lstm_lower.torch.trials import Writes
 from lstm_lower.torch.wrappers import eagerly, unlike_numbers
 
 
@@ -160,7 +161,7 @@ def run_once(
 
 @contextlib.contextmanager
 def _undone(module: nn.Module) -> Iterator[None]:
-    """Leaves module and random numbers as they were; parameters and buffers are copies within."""
+    """Leaves module and random numbers as they were; buffers are copies within."""
     refuse_others(module)
     nowhere = io.StringIO()
     with (
@@ -173,8 +174,13 @@ def _undone(module: nn.Module) -> Iterator[None]:
         Plainly(),
     ):
         warnings.simplefilter("ignore")
-        copied_weights(module, parameters=True)
-        yield
+        copied_weights(module, parameters=False)
+        writes = Writes(dict(module.named_parameters()))
+        try:
+            with writes:
+                yield
+        finally:
+            writes.undo()
 
 
 @contextlib.contextmanager

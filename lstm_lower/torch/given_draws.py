@@ -49,14 +49,12 @@ class GivenDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
     Attributes:
         plan: which numbers.
         shapes: of each draw, in order.
-        matched: whether the model, when it has run, has drawn as often, with as many axes each time.
         unknown: whether it has drawn what there is no formula of.
     """
 
     def __init__(self, plan: Plan) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.plan = plan
-        self.matched = False
         self.shapes: list[list[int]] = []
         self.unknown = False
 

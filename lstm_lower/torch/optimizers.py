@@ -198,12 +198,17 @@ def groups_of(optimizer: Any, names: Mapping[int, str], schedule_steps: int | No
     return [dataclasses.replace(group, schedule=schedule) for group, schedule in zip(groups, schedules, strict=True)]
 
 
+def is_by_weight(optimizer: Any) -> bool:
+    """Whether what an optimizer, or that of a scheduler, makes of a weight is known to depend on no other one."""
+    return type(getattr(optimizer, "optimizer", optimizer)) in _KINDS
+
+
 def stepped(optimizer: Any, copies: Mapping[int, torch.nn.Parameter]) -> bool:
     """Does one step of an optimizer, or of the one that a scheduler belongs to, on copies of parameters.
 
     Args:
         optimizer: either; it stays as it is.
-        copies: identity of a parameter -> its copy, with a gradient or without.
+        copies: identity of a parameter -> its copy, with a gradient or without. Others are left out.
 
     Returns:
         Whether it computes something in half precision or bfloat16.
@@ -211,11 +216,9 @@ def stepped(optimizer: Any, copies: Mapping[int, torch.nn.Parameter]) -> bool:
     optimizer = getattr(optimizer, "optimizer", optimizer)
     own = same_kind(optimizer)
     for group in optimizer.param_groups:
-        fresh = [copies[id(x)] if id(x) in copies else x.detach().clone() for x in group["params"]]
-        own.param_groups.append({**group, "params": fresh})
-        own.state |= {
-            x: copy.deepcopy(optimizer.state.get(old, {})) for x, old in zip(fresh, group["params"], strict=True)
-        }
+        chosen = [x for x in group["params"] if id(x) in copies]
+        own.param_groups.append({**group, "params": [copies[id(x)] for x in chosen]})
+        own.state |= {copies[id(x)]: copy.deepcopy(optimizer.state.get(x, {})) for x in chosen}
     with _Dtypes() as mode:
         type(own).step(own)
     return bool(mode.seen & {torch.bfloat16, torch.float16})

@@ -20,7 +20,7 @@ class RefusedError(Exception):
     """The module itself does not take inputs of such sizes; its error is the cause."""
 
 
-class _Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Finds which tensors are written into, and undoes it afterwards.
 
     Attributes:
@@ -116,7 +116,7 @@ class Trials:
         with undone(self._step):
             copied_weights(self._step, parameters=False)
             complex_ones = {name: x for name, x in self._step.named_buffers() if x.is_complex()}
-            writes = _Writes({**dict(self._step.named_parameters()), **complex_ones})
+            writes = Writes({**dict(self._step.named_parameters()), **complex_ones})
             try:
                 with writes:
                     self._run(self.tensors)

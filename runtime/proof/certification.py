@@ -20,9 +20,27 @@ from lstm_lower.records.certificate import KINDS, Certificate, Kind
 from lstm_lower.runtime.proof.comparison import DECIDING, distance, magnitude
 
 Array = np.ndarray[Any, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Agreed:
+    """A framework's result that was compared when it came, and of which the step's is left.
+
+    Attributes:
+        actual: the step's.
+        error: the largest difference.
+        magnitude: the largest magnitude of the framework's.
+    """
+
+    actual: Array
+    error: float
+    magnitude: float
+
+
 # Name -> result; `None` for a gradient that there is none of.
 Values = Mapping[str, Array | None]
 Results = Mapping[Kind, Values]
+Expected = Mapping[Kind, Mapping[str, Array | Agreed | None]]
 
 # An error over the largest magnitude that needs no explanation, by the bytes of a number.
 _ROUNDED = {8: 1e-7, 4: 1e-4, 2: 5e-2}
@@ -120,9 +138,18 @@ class _Pair:
         return share * self.magnitude + rounded
 
 
+def agreed(actual: Array | None, expected: Array, *, narrow: bool) -> Agreed | None:
+    """Both results, if they differ by rounding alone whatever other results there are."""
+    if actual is None:
+        return None
+    pair = _Pair(actual, expected, None, 0.0)
+    error = pair.apart(actual)
+    return Agreed(actual, error, pair.magnitude) if error <= pair.allowed(narrow=narrow) else None
+
+
 def compare(
     step: Results,
-    framework: Results,
+    framework: Expected,
     *,
     moved: Callable[[], Sequence[Results]] = tuple,
     before: Mapping[str, Array] | None = None,
@@ -144,6 +171,9 @@ def compare(
         expected = framework.get(kind, {})
         scale = _SMALL * _scale(expected) if kind == "gradient" else 0.0
         for name, array in expected.items():
+            if isinstance(array, Agreed):
+                errors.setdefault(kind, {})[name] = array.error / (max(scale, array.magnitude) or 1.0)
+                continue
             start = (before or {}).get(name) if kind == "update" else None
             pair = _pair(step.get(kind, {}).get(name), array, start, scale)
             if pair is None:
@@ -215,9 +245,10 @@ def certificate(
     return Certificate(framework, shapes, comparison.errors, left_out, others)
 
 
-def _scale(values: Values) -> float:
-    numbers = (x for x in values.values() if x is not None and x.dtype.kind in "fc")
-    return max(map(magnitude, numbers), default=0.0)
+def _scale(values: Mapping[str, Array | Agreed | None]) -> float:
+    agreed = [x.magnitude for x in values.values() if isinstance(x, Agreed)]
+    numbers = (x for x in values.values() if isinstance(x, np.ndarray) and x.dtype.kind in "fc")
+    return max([*agreed, *map(magnitude, numbers)], default=0.0)
 
 
 def _pair(actual: Array | None, expected: Array | None, before: Array | None, scale: float) -> _Pair | None:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 
@@ -15,13 +16,14 @@ from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.passes.gradients.registry import differentiates, rule_of
 from lstm_lower.records import certificate
+from lstm_lower.runtime.proof import certification
 
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 from torch.autograd import Function  # noqa: E402
 
-from lstm_lower.torch import optimizers  # noqa: E402
+from lstm_lower.torch import autograd_comparison, optimizers  # noqa: E402
 from lstm_lower.torch.importer import FIXED_AXES, FixedStepsWarning  # noqa: E402
 
 
@@ -153,6 +155,60 @@ def test_a_wrong_update_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     net = Net()
     with pytest.raises(UnsupportedOpError, match=r"another update of 'a\.weight'"):
         ll.from_torch(net, torch.randn(5, 4), "mse", torch.optim.SGD(net.parameters(), 0.1))
+
+
+@pytest.mark.parametrize("make", [torch.optim.AdamW, torch.optim.SGD])
+def test_updates_of_many_weights_are_compared_a_few_at_a_time(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(autograd_comparison, "_AT_ONCE", 20)
+    net = Net()
+    groups = [{"params": list(net.a.parameters()), "weight_decay": 0.3}, {"params": list(net.b.parameters())}]
+    step = ll.from_torch(net, torch.randn(5, 4), "mse", make(groups, 0.1))
+    assert compared(step).errors["update"].keys() == {"a.weight", "a.bias", "b.weight", "b.bias"}
+    assert max(compared(step).errors["update"].values()) < 1e-5
+    rule = optimizers._rule
+    monkeypatch.setattr(
+        optimizers, "_rule", lambda kind, options, *rest: rule(kind, {**options, "weight_decay": 0.3}, *rest)
+    )
+    with pytest.raises(UnsupportedOpError, match=r"another update of 'b\.bias'[^']*, 'b\.weight'[^']*; write"):
+        ll.from_torch(net, torch.randn(5, 4), "mse", make(groups, 0.1))
+
+
+class Twice(torch.autograd.Function):
+    """What hands on one half of a weight's gradient, and adds the other one itself."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        ctx.weight = weight
+        return x * weight
+
+    @staticmethod
+    def backward(ctx: Any, dy: torch.Tensor) -> Any:
+        (x,) = ctx.saved_tensors
+        half = (dy * x).sum(0) / 2
+        held = ctx.weight.grad
+        ctx.weight.grad = half if held is None else held + half
+        return dy * ctx.weight, half
+
+
+def test_gradients_that_functions_add_up_themselves_count() -> None:
+    weight = nn.Parameter(torch.tensor([1.0, 2.0]))
+    x = torch.randn(3, 2)
+    loss = Twice.apply(x, weight).sum()  # type: ignore[no-untyped-call]
+    whole = x.sum(0).numpy()
+    found = autograd_comparison._gradients(loss, {"weight": weight}, lambda _, x: x)["weight"]
+    np.testing.assert_allclose(found, whole, rtol=1e-6)  # type: ignore[arg-type]
+    assert weight.grad is None
+
+
+def test_what_comes_after_a_gradient_has_agreed_counts_too() -> None:
+    weight = nn.Parameter(torch.tensor([1.0, 2.0]))
+    once = certification.Agreed(np.ones(2, np.float32), 0.0, 1.0)
+    x = weight.view_as(weight)
+    # The weight's own gradient is added before what follows from its view.
+    x.register_hook(lambda dy: torch.enable_grad()(lambda: weight.sum().backward())() or dy)
+    found = autograd_comparison._gradients(x.sum(), {"weight": weight}, lambda _, __: once)["weight"]
+    np.testing.assert_array_equal(found, [2.0, 2.0])  # type: ignore[arg-type]
 
 
 class Odd(nn.Module):
