@@ -68,6 +68,12 @@ def differences(model: onnx.ModelProto, lowered: onnx.ModelProto) -> dict[str, f
     return {name: float(np.abs(rows.run(lowered, feeds, name) - expected[name]).max()) for name in names}
 
 
+@pytest.fixture(autouse=True)
+def _few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few steps are enough."""
+    monkeypatch.setattr(recurrent_kernels, "LEAST_STEPS", T)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_leaves_the_steps_is_as_in_the_loop(seed: int) -> None:
     draw = random.Random(seed)
@@ -132,6 +138,11 @@ def test_many_sequences_stay_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not has_operator(ll.optimize(lstm()))
     monkeypatch.setattr(recurrent_kernels, "MOST_GATES", 4 * B * H)
     assert has_operator(ll.optimize(lstm()))
+
+
+def test_very_few_steps_stay_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recurrent_kernels, "LEAST_STEPS", T + 1)
+    assert not has_operator(ll.optimize(lstm()))
 
 
 def test_a_number_of_steps_that_is_open() -> None:
