@@ -14,8 +14,8 @@ it takes as a loop (48 steps of 16 numbers, onnxruntime 1.32, one thread of an A
     128 units    0.94   1.00   1.06
 
 so it is written so for `MOST_GATES` of all sequences, four times the units each, and `LEAST_STEPS`: of 16 steps it
-takes 0.89 to 0.98 of the time, of 8 0.93 to 0.98, of 4 as long. Where nothing but `h` is asked for,
-the operator alone is left: a fifth of the time.
+takes 0.89 to 0.98 of the time, of 8 0.93 to 0.98, of 4 as long. Where nothing but `h` is asked for, the operator
+alone is left: a fifth of the time.
 """
 
 from __future__ import annotations
