@@ -26,7 +26,7 @@ from lstm_lower.passes.malformed import malformed_models_explained
 from lstm_lower.passes.targets.legalize import legalizing_passes
 from lstm_lower.passes.targets.table import target_of
 from lstm_lower.passes.tidy import NameOutputsPass, SortPass, UniqueNamesPass
-from lstm_lower.records import contracts, least_sizes, names
+from lstm_lower.records import contracts, lengths, names
 from lstm_lower.records.model_files import WRITTEN_OUT, load, to_proto
 from lstm_lower.runtime import providers as provider_names
 from lstm_lower.runtime.buffers import Array, buffer, host_copy, input_devices, output_devices
@@ -199,7 +199,7 @@ class Session:
         self.inputs = [name for name in self._inputs if name not in initialized]
         self.outputs = [value.name for value in self.ort.get_outputs()]
         self._contracts = contracts.read(self.ort.get_modelmeta().custom_metadata_map)
-        self._least_sizes = least_sizes.parse(self.ort.get_modelmeta().custom_metadata_map)
+        self._lengths = lengths.parse(self.ort.get_modelmeta().custom_metadata_map)
         self.casts = names.parse(self.ort.get_modelmeta().custom_metadata_map, names.CASTS)
         self._checked: set[tuple[Any, ...]] = set()
 
@@ -282,7 +282,8 @@ class Session:
         if fresh:
             _check_shapes({name: array for name, array in arrays.items() if name not in self._unranked}, declared)
             check_batches(self._batches, arrays, declared)
-            least_sizes.check(self._least_sizes, arrays)
+            for length in self._lengths:
+                length.check(arrays)
         for contract in self._contracts:
             if fresh or any(contract.reads_value(name, array) for name, array in arrays.items()):
                 contract.check(arrays)

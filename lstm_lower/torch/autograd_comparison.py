@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from lstm_lower.errors import UnsupportedOpError, some
 from lstm_lower.graph.values import declared_shape
 from lstm_lower.passes.training.losses import Loss
-from lstm_lower.records import least_sizes
+from lstm_lower.records import lengths
 from lstm_lower.records import state as training_state
 from lstm_lower.records.certificate import Certificate
 from lstm_lower.replacement import replaced
@@ -39,7 +39,7 @@ from lstm_lower.torch.interface import ModuleOperands, checked_loss, copied_weig
 from lstm_lower.torch.pytorch_errors import first_line
 from lstm_lower.torch.size_comparison import OpenSizes, Sizes
 from lstm_lower.torch.step_runs import FailedRunError, StepRun, is_gradient, of_gradients, with_outputs
-from lstm_lower.torch.trials import RefusedError, Trials, undone
+from lstm_lower.torch.trials import RefusedError, resized, undone
 from lstm_lower.torch.variation import Variation
 
 Array = np.ndarray[Any, Any]
@@ -117,7 +117,7 @@ class TorchStep:
 
 
 def certified(made: TorchStep) -> Certificate:
-    """What a comparison of a step with PyTorch has shown; the step records the least sizes that it takes.
+    """What a comparison of a step with PyTorch has shown; the step records the least lengths that it takes.
 
     Raises:
         OtherSizesError: something differs where open sizes are others than the example's.
@@ -135,7 +135,8 @@ def certified(made: TorchStep) -> Certificate:
     example = beside.sizes()
     if axes := beside.differing_axes():
         raise OtherSizesError(axes)
-    least_sizes.write(made.step, beside.least())
+    recorded = zip(lengths.parse(made.step.metadata_props), beside.least(), strict=True)
+    lengths.write(made.step, [dataclasses.replace(length, least=least) for length, least in recorded])
     return certification.certificate(_FRAMEWORK, example, comparison, beside.left_out, also=beside.also)
 
 
@@ -224,18 +225,19 @@ class _Beside:
         except RefusedError as error:
             raise NotComparedError(f"PyTorch fails with {first_line(error.__cause__ or error)}") from error
 
-    def least(self) -> dict[str, dict[int, int]]:
-        """Input -> axis over which a loop goes -> the least number of steps from which on the step does not fail.
+    def least(self) -> Iterator[int]:
+        """Of each length the least number of steps that the module takes, from which on the step does not fail.
 
         Raises:
             OtherSizesError: it computes something else for fewer steps than are traced.
         """
-        found: dict[str, dict[int, int]] = {}
         for symbol, traced in self._sizes.traced.items():
-            failed = [size for size in range(1, traced) if self._fails(symbol, size)]
-            for name, sizes in self._sizes.of(symbol, failed[-1] + 1).items() if failed else ():
-                found.setdefault(name, {}).update(sizes)
-        return {name: sizes for name, sizes in found.items() if sizes}
+            least, taken = 1, False
+            for size in range(1, traced):
+                failed = self._fails(symbol, size)
+                taken |= self._taken and not failed
+                least = least if taken and not failed else size + 1
+            yield least
 
     def _fails(self, symbol: Any, size: int) -> bool:
         fault = self._fault({**self._sizes.example, symbol: size})
@@ -284,7 +286,7 @@ class _Beside:
         """How the step differs from the module at some sizes; nothing where the module does not take them."""
         kept = self._inputs, self._targets
         whole = self._targets if self._step.loss is not None else ()
-        tensors = self._sizes.inputs(Trials(self._step, [*self._inputs, *whole]), sizes)
+        tensors = self._sizes.inputs([*self._inputs, *whole], sizes)
         count = len(self._inputs)
         self._inputs = tensors[:count]
         self._targets, self._before = (tensors[count:], ()) if whole else ((), self._targets)
@@ -485,7 +487,7 @@ class _Beside:
                 raise NotComparedError(f"example_targets are required, whose shapes '{value.name}' does not tell")
             known = [size for size in shape if size is not None]
             if self._before:
-                fitting.append(Trials(self._step, self._before).resized(number, known))
+                fitting.append(resized(self._before[number], known))
             else:
                 fitting.append(_target(value.dtype, known, results[0]))
         raise AssertionError

@@ -11,23 +11,43 @@ from __future__ import annotations
 import ast
 import functools
 import traceback
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from lstm_lower.records.lengths import Place
+from lstm_lower.torch.axes import BY_ITSELF, OF_PICTURES, Axes
 from lstm_lower.torch.pytorch_errors import is_users
 from lstm_lower.torch.source import around, innermost, is_caught, only_moves, only_raises
-from lstm_lower.torch.trials import RefusedError, Trials
+from lstm_lower.torch.trials import FORMS, RefusedError, Trials
 
 # Small sizes that may be decided otherwise: below half of how many, and how many of them.
 _TRIED, _FEW = 2048, 8
 
 
-def decided_axes(
-    program: torch.export.ExportedProgram, names: Sequence[str], trials: Trials
-) -> dict[str, dict[int, str]]:
+def shapes_of(program: torch.export.ExportedProgram) -> list[list[Any]]:
+    """Of each input the size of each axis: a number, a symbol, or a formula of symbols."""
+    return [[getattr(getattr(size, "node", None), "expr", size) for size in x.shape] for x in _inputs(program)]
+
+
+def axes_of(shapes: Sequence[Sequence[Any]], names: Sequence[str], said: Mapping[Any, str]) -> Axes:
+    """Input -> axis whose size is made of open ones -> what is said of these."""
+    found: Axes = {}
+    for name, shape in zip(names, shapes, strict=True):
+        for axis, size in enumerate(shape):
+            for symbol in symbols_of(size) & said.keys():
+                found.setdefault(name, {})[axis] = said[symbol]
+    return found
+
+
+def symbols_of(size: Any) -> set[Any]:
+    """The open sizes that a size is made of."""
+    return set(getattr(size, "free_symbols", ()))
+
+
+def decided_axes(program: torch.export.ExportedProgram, names: Sequence[str], trials: Trials) -> Axes:
     """Input -> open axis -> the decision in the module's code that holds for some of its sizes alone.
 
     Args:
@@ -35,31 +55,56 @@ def decided_axes(
         names: of its inputs.
         trials: runs of the module.
     """
-    found: dict[str, dict[int, str]] = {}
-    values = _inputs(program)
-    for expression, said in _decisions(program):
-        if _otherwise(expression) is None and not _is_check(expression, values, trials):
-            for name, axes in axes_of(program, names, expression.free_symbols, said).items():
-                found[name] = axes | found.get(name, {})
+    places = _places(program, names)
+    said: dict[Any, str] = {}
+    for expression, where in _decisions(program):
+        if _otherwise(expression) is None and not _is_check(expression, places, trials):
+            said = dict.fromkeys(expression.free_symbols, where) | said
+    return axes_of(shapes_of(program), names, said)
+
+
+def left_open(program: torch.export.ExportedProgram, fixed: Axes, trials: Trials, names: Sequence[str]) -> Axes:
+    """Fixed axes that forward itself leaves open, and where its code, or PyTorch's, fixes them.
+
+    The module runs where there are more of them: of one axis, of the same axis of all inputs of this size, or of all
+    axes of this size.
+
+    Args:
+        program: a traced module.
+        fixed: input -> axis that has the example's size -> why, as far as the trace tells.
+        trials: runs of the module.
+        names: of its inputs.
+    """
+    places = _places(program, names)
+    said: dict[Place, str] = {}
+    for expression, path, line, code in _guards(program):
+        symbols = expression.free_symbols & places.keys()
+        for place in places[symbols.pop()] if len(symbols) == 1 else ():
+            said.setdefault(place, f"{path.name}:{line} takes it as a number: {code}")
+    found: Axes = {}
+    for name, axes in fixed.items():
+        for axis, why in axes.items():
+            larger = None if why == OF_PICTURES else _larger(trials, (name, axis))
+            if larger is None:
+                continue
+            if why == BY_ITSELF:
+                why = said.get((name, axis), f"forward takes {larger}, too, and its trace this size alone")
+            found.setdefault(name, {})[axis] = why
     return found
 
 
-def axes_of(
-    program: torch.export.ExportedProgram, names: Sequence[str], symbols: Collection[Any], said: str
-) -> dict[str, dict[int, str]]:
-    """Input -> open axis whose size is made of open sizes -> what is said of these."""
-    axes = {name: list(_about(value, symbols)) for name, value in zip(names, _inputs(program), strict=True)}
-    return {name: dict.fromkeys(each, said) for name, each in axes.items() if each}
+def _larger(trials: Trials, place: Place) -> int | None:
+    """A larger size with which the module runs, perhaps one of several axes of this size; some take multiples."""
+    size = trials.sizes[place]
+    # One of size 1 may be repeated, and of size 3 by accident, too.
+    sizes = (size + 1, size + 2, 2 * size) if size > 1 else (2,)
+    tried = ((larger, trials.group(form, place, {size})) for larger in sizes for form in FORMS)
+    return next((larger for larger, group in tried if trials.takes(dict.fromkeys(group, larger))), None)
 
 
 def open_axes(program: torch.export.ExportedProgram) -> list[set[int]]:
-    """The open axes of each input."""
-    return [{axis for axis, size in enumerate(value.shape) if _is_open(size)} for value in _inputs(program)]
-
-
-def _is_open(size: Any) -> bool:
-    """Whether a size is open still: what a trace has found to be a number stays symbolic."""
-    return isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None
+    """The open axes of each input: what a trace has found to be a number stays symbolic."""
+    return [{axis for axis, size in enumerate(shape) if symbols_of(size)} for shape in shapes_of(program)]
 
 
 def sizes_to_try(program: torch.export.ExportedProgram) -> dict[Any, set[int]]:
@@ -79,16 +124,36 @@ def _inputs(program: torch.export.ExportedProgram) -> list[Any]:
     ]
 
 
+def _places(program: torch.export.ExportedProgram, names: Sequence[str]) -> dict[Any, list[Place]]:
+    """Symbol, as code has compared it -> axes whose size it is: it may have become another one, or a number, since."""
+    found: dict[Any, list[Place]] = {}
+    for name, x in zip(names, _inputs(program), strict=True):
+        for axis, size in enumerate(x.shape):
+            if isinstance(size, torch.SymInt):
+                found.setdefault(size.node._expr, []).append((name, axis))
+    return found
+
+
+def _environment(program: torch.export.ExportedProgram) -> Any:
+    fakes = (getattr(x, "fake_mode", None) for x in _inputs(program))
+    return next((fake.shape_env for fake in fakes if fake is not None), None)
+
+
+def _guards(program: torch.export.ExportedProgram) -> Iterator[tuple[Any, Path, int, str]]:
+    """What holds for sizes on the branches that were taken in users' code, and where that is decided."""
+    for guard in getattr(_environment(program), "guards", ()):
+        where = guard.sloc.framework_loc
+        path = Path(getattr(where, "filename", ""))
+        if path.is_file() and is_users(path):
+            yield guard.expr, path, int(where.lineno or 0), (where.line or "").strip()
+
+
 def _decisions(program: torch.export.ExportedProgram) -> Iterator[tuple[Any, str]]:
     """What holds for sizes on the branches that were taken in the module's code, and where that is decided."""
-    environments = [value.fake_mode.shape_env for value in _inputs(program) if getattr(value, "fake_mode", None)]
-    for guard in environments[0].guards if environments else ():
-        where = guard.sloc.framework_loc
-        if _follows(guard.expr, environments[0]):
-            continue
-        if where is None or not _decides(str(getattr(where, "filename", "")), int(getattr(where, "lineno", 0) or 0)):
-            continue
-        yield guard.expr, f"{Path(where.filename).name}:{where.lineno} decides by it: {(where.line or '').strip()}"
+    environment = _environment(program)
+    for expression, path, line, code in _guards(program):
+        if not _follows(expression, environment) and _decides(path, line):
+            yield expression, f"{path.name}:{line} decides by it: {code}"
 
 
 def _follows(expression: Any, environment: Any) -> bool:
@@ -117,31 +182,22 @@ def _otherwise(expression: Any) -> tuple[int, ...] | None:
     return tuple(standing.values())
 
 
-def _is_check(expression: Any, values: Sequence[Any], trials: Trials) -> bool:
+def _is_check(expression: Any, places: Mapping[Any, Sequence[Place]], trials: Trials) -> bool:
     """Whether the module raises wherever a comparison of several sizes does not hold, as far as runs tell.
 
     A single size has too many others for that.
     """
-    # Symbols as the comparison has them: it may have made them equal since.
-    shapes = [[getattr(getattr(size, "node", None), "_expr", size) for size in value.shape] for value in values]
-    example = {
-        symbol: size
-        for shape, tensor in zip(shapes, trials.tensors, strict=True)
-        for symbol, size in zip(shape, tensor.shape, strict=True)
-    }
     symbols = expression.free_symbols
-    if len(symbols) < 2 or not symbols <= example.keys():
+    if len(symbols) < 2 or not symbols <= places.keys():
         return False
+    example = {symbol: trials.sizes[each[0]] for symbol, each in places.items()}
     raises = False
     for symbol in sorted(symbols, key=str):
         for size in (1, example[symbol] + 1, 2 * example[symbol], 3 * example[symbol]):
-            sizes = {**example, symbol: size}
-            if bool(expression.subs(sizes)):
+            if bool(expression.subs({**example, symbol: size})):
                 continue
             try:
-                trials.results(
-                    [trials.resized(number, [sizes[each] for each in shape]) for number, shape in enumerate(shapes)]
-                )
+                trials.results(trials.at(dict.fromkeys(places[symbol], size)))
             except RefusedError as error:
                 raises |= _is_raised(error.__cause__)
             else:
@@ -158,20 +214,9 @@ def _is_raised(error: BaseException | None) -> bool:
     return any(isinstance(each, ast.Raise | ast.Assert) for each in around(Path(frame.f_code.co_filename), line))
 
 
-def _about(value: Any, symbols: Collection[Any]) -> Iterator[int]:
-    """The open axes of an input whose sizes are made of open sizes."""
-    for axis, size in enumerate(value.shape):
-        own: set[Any] = getattr(getattr(getattr(size, "node", None), "expr", None), "free_symbols", set())
-        if not own.isdisjoint(symbols):
-            yield axis
-
-
 @functools.lru_cache(maxsize=256)
-def _decides(file: str, line: int) -> bool:
-    """Whether a line of code is a module's, and goes on either way."""
-    path = Path(file)
-    if not path.is_file() or not is_users(path):
-        return False
+def _decides(path: Path, line: int) -> bool:
+    """Whether a line of a module's code goes on either way."""
     statement = innermost(path, line)
     if only_moves(statement):
         return False

@@ -14,20 +14,20 @@ import torch
 from torch import Tensor, nn
 
 from lstm_lower.errors import InvalidInputError, LstmLowerError, UnsupportedOpError, some
-from lstm_lower.torch.control_flow import Plainly
 from lstm_lower.torch.hooks import refuse_others
 from lstm_lower.torch.interface import (
     ModuleOperands,
     attributes_kept,
     checked_loss,
     copied_weights,
+    leaves,
     named_tensors,
     parts,
 )
 from lstm_lower.torch.memory import Memory
 from lstm_lower.torch.pytorch_errors import raised
-from lstm_lower.torch.trials import Writes
-from lstm_lower.torch.wrappers import eagerly, unlike_numbers
+from lstm_lower.torch.trials import Writes, undone
+from lstm_lower.torch.wrappers import unlike_numbers
 
 
 def checked(what: str, value: Any) -> None:
@@ -41,7 +41,7 @@ def checked(what: str, value: Any) -> None:
         InvalidInputError: it holds arrays, tensors without numbers, or objects that hide tensors.
         UnsupportedOpError: it holds sparse, nested or quantized tensors.
     """
-    for name, part in _leaves("", value):
+    for name, part in leaves("", value):
         where = f" under '{name}'" if name else ""
         if isinstance(part, Tensor):
             _check_tensor(what, where, part)
@@ -72,14 +72,6 @@ def _check_tensor(what: str, where: str, value: Tensor) -> None:
             f"{what} requires tensors with numbers, got one of shape {list(value.shape)}{where} without any; "
             "torch.zeros or torch.randn of that shape is an example"
         )
-
-
-def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    inside = parts(value)
-    if not inside:
-        yield name, value
-    for key, part in inside:
-        yield from _leaves(f"{name}_{key}" if name else str(key), part)
 
 
 def _is_constant(value: Any) -> bool:
@@ -123,16 +115,9 @@ def run_once(
     with _undone(module):
         memory = Memory(module)
         args, kwargs = operands.filled([tensor.clone() for tensor in operands.tensors])
-        try:
+        named = _named(operands.names, operands.tensors)
+        with _told("example_inputs", f"{_name(module)}.forward", named, "module"):
             result = module(*args, **kwargs)
-        except LstmLowerError:
-            raise
-        except Exception as error:
-            raise InvalidInputError(
-                f"example_inputs requires what {_name(module)}.forward runs with in PyTorch, got "
-                f"{described(zip(operands.names, operands.tensors, strict=True))}, for which it fails with "
-                f"{raised(error)}; call the module with them to see where"
-            ) from error
         memory.check(result, operands)
         if not whole and not named_tensors("", result):
             raise InvalidInputError(
@@ -142,37 +127,38 @@ def run_once(
         if loss is None or targets is None:
             return result
         taken = result if whole else named_tensors("", result)[0][1]
-        found = [("the result", taken)] if isinstance(taken, Tensor) else []
         names = ["target"] if len(targets) == 1 else [f"target_{number}" for number in range(len(targets))]
-        try:
-            with _no_state(loss):
-                value = loss(taken, *(target.clone() for target in targets))
-        except LstmLowerError:
-            raise
-        except Exception as error:
-            raise InvalidInputError(
-                f"example_targets requires what {_name(loss)} runs with in PyTorch, got "
-                f"{described([*found, *zip(names, targets, strict=True)])}, for which it fails with {raised(error)}; "
-                "call the loss with them to see where"
-            ) from error
+        named = [("a result", taken)] if isinstance(taken, Tensor) else []
+        with _told("example_targets", _name(loss), [*named, *_named(names, targets)], "loss"), _no_state(loss):
+            value = loss(taken, *(target.clone() for target in targets))
         checked_loss(value)
         return result
+
+
+@contextlib.contextmanager
+def _told(what: str, function: str, operands: Sequence[tuple[str, Tensor]], called: str) -> Iterator[None]:
+    """Says of an error of the user's code which examples it is called with."""
+    try:
+        yield
+    except LstmLowerError:
+        raise
+    except Exception as error:
+        given = ", ".join(f"{name} {str(x.dtype).removeprefix('torch.')} {list(x.shape)}" for name, x in operands)
+        raise InvalidInputError(
+            f"{what} requires what {function} runs with in PyTorch, got {given or 'none'}, for which it fails with "
+            f"{raised(error)}; call the {called} with them to see where"
+        ) from error
+
+
+def _named(names: Sequence[str], tensors: Sequence[Tensor]) -> list[tuple[str, Tensor]]:
+    return [(f"'{name}'", x) for name, x in zip(names, tensors, strict=True)]
 
 
 @contextlib.contextmanager
 def _undone(module: nn.Module) -> Iterator[None]:
     """Leaves module and random numbers as they were; buffers are copies within."""
     refuse_others(module)
-    nowhere = io.StringIO()
-    with (
-        torch.random.fork_rng(devices=[]),
-        torch.enable_grad(),
-        warnings.catch_warnings(),
-        contextlib.redirect_stdout(nowhere),
-        attributes_kept(module),
-        eagerly(),
-        Plainly(),
-    ):
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), undone(module):
         warnings.simplefilter("ignore")
         copied_weights(module, parameters=False)
         writes = Writes(dict(module.named_parameters()))
@@ -185,37 +171,25 @@ def _undone(module: nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _no_state(loss: Any) -> Iterator[None]:
-    """Refuses a loss that changes its buffers, which are none of a step; they are copies within."""
+    """Refuses a loss that changes its buffers, which are none of a step."""
     if not isinstance(loss, nn.Module):
         yield
         return
+    before = dict(loss.named_buffers())
+    writes = Writes(before)
     with attributes_kept(loss):
-        before = dict(loss.named_buffers())
-        copies = copied_weights(loss, parameters=False)
-        versions = {id(x): x._version for x in copies.values()}
-        yield
-        changed = [
-            name
-            for name, x in loss.named_buffers()
-            if versions.get(id(x)) != x._version or not torch.equal(x, before[name])
-        ]
+        try:
+            with writes:
+                yield
+        finally:
+            writes.undo()
+        changed = [name for name, x in loss.named_buffers() if x is not before.get(name) or name in writes.written]
     if changed:
         raise UnsupportedOpError(
             f"loss requires no state of its own, got a forward of {_name(loss)} that changes {some(changed)}; make it "
             "a part of the module, let forward return the loss by a name, as in {'objective': ...}, and give that name "
             "as loss"
         )
-
-
-def described(named: Any) -> str:
-    """Tensors with dtypes and shapes, for messages."""
-    found = [
-        f"'{name}' {str(x.dtype).removeprefix('torch.')} {list(x.shape)}"
-        if name != "the result"
-        else f"a result {str(x.dtype).removeprefix('torch.')} {list(x.shape)}"
-        for name, x in named
-    ]
-    return ", ".join(found) or "none"
 
 
 def _name(called: Any) -> str:

@@ -25,12 +25,13 @@ from lstm_lower.passes.targets.formulas import may_be_of_nothing, mean_by_count
 from lstm_lower.passes.targets.legalize import RowsPass
 from lstm_lower.passes.targets.target import Lack
 from lstm_lower.passes.widening import WideningPass
+from lstm_lower.records.lengths import Place
 from lstm_lower.torch.aten.evaluation import Evaluated, TrainingReads, evaluated_calls
 from lstm_lower.torch.aten.recurrent import unchecked_packs
 from lstm_lower.torch.aten.sizes import OpenSizeError
 from lstm_lower.torch.aten.translate import translate
 from lstm_lower.torch.axes import BY_ITSELF, Axes, DynamicShapes, Requested, check_open, choices, of_pictures, requested
-from lstm_lower.torch.branches import axes_of, decided_axes, open_axes
+from lstm_lower.torch.branches import axes_of, decided_axes, left_open, open_axes, shapes_of
 from lstm_lower.torch.checks import values_unchecked
 from lstm_lower.torch.control_flow import any_length, batches_first
 from lstm_lower.torch.derivatives import derivatives_written, with_inner_gradients
@@ -39,11 +40,10 @@ from lstm_lower.torch.interception import Interception
 from lstm_lower.torch.interface import ModuleOperands, Step, attributes_kept
 from lstm_lower.torch.lengths import MORE_STEPS, STEPS, Lengths
 from lstm_lower.torch.modules import all_classes_scored, cumulative_averages, masks_unread, unchecked_distributions
-from lstm_lower.torch.open_lengths import Length, PiecesPass, Place, UnlikeError, extrapolated
+from lstm_lower.torch.open_lengths import Length, PiecesPass, UnlikeError, extrapolated
 from lstm_lower.torch.own_gradients import own_gradients_traced, tied
 from lstm_lower.torch.pytorch_errors import raised, way_around
 from lstm_lower.torch.size_arithmetic import logarithms_allowed, open_arithmetic, open_numbers
-from lstm_lower.torch.steps import TracedSteps
 from lstm_lower.torch.trials import Trials
 from lstm_lower.torch.wrappers import eagerly
 
@@ -173,7 +173,7 @@ def settled(traced: Traced, tracing: Callable[..., Traced]) -> tuple[Traced, Exp
         try:
             exported = write(traced)
         except OpenSizeError as error:
-            found = axes_of(traced.program, traced.names, error.symbols, error.reason)
+            found = axes_of(shapes_of(traced.program), traced.names, dict.fromkeys(error.symbols, error.reason))
             if not found:
                 raise
             check_open(traced.wanted, found)
@@ -286,7 +286,7 @@ def trace(
     tensors = [tensor.detach().clone() for tensor in (*operands.tensors, *example_targets)]
     wanted = requested(dynamic_shapes, names, tensors)
     step = Step(module, operands, loss, target_names)
-    step.follow(Trials(step, tensors).moved())
+    step.follow(Trials(step, names, tensors).moved())
     closed, steps = closed or {}, steps or {}
     if wanted == "auto":
         closed = joined(of_pictures(module, names, tensors), closed)
@@ -320,10 +320,11 @@ def write(traced: Traced) -> Exported:
         UnsupportedOpError: PyTorch cannot write it.
     """
     exported = _extended(traced) if traced.lengths else _translated(traced)
-    left_open = TracedSteps(traced.step, traced.program, traced.names, traced.tensors).left_open(exported.fixed)
-    fixed = joined(exported.fixed, left_open)
+    trials = Trials(traced.step, traced.names, traced.tensors)
+    opened = left_open(traced.program, exported.fixed, trials, traced.names)
+    fixed = joined(exported.fixed, opened)
     check_open(traced.wanted, fixed)
-    return dataclasses.replace(exported, fixed=fixed, left_open=left_open)
+    return dataclasses.replace(exported, fixed=fixed, left_open=opened)
 
 
 def _extended(traced: Traced) -> Exported:
@@ -416,7 +417,7 @@ def _traced(
     reasons = joined(closed, {})
     # What was open, and why it cannot be.
     failed: list[tuple[list[set[int]], Exception]] = []
-    trials = Trials(step, tensors)
+    trials = Trials(step, names, tensors)
     for choice in choices(names, tensors, wanted):
         axes = [open_ - set(closed.get(name, ())) for name, open_ in zip(names, choice, strict=True)]
         if any(axes == opened for opened, _ in failed):

@@ -103,9 +103,16 @@ class ModuleOperands:
 
 def named_tensors(name: str, value: Any) -> list[tuple[str, Tensor]]:
     """The tensors of a nested value, named after where they are."""
-    if isinstance(value, Tensor):
-        return [(name, value)]
-    return [pair for key, part in parts(value) for pair in named_tensors(f"{name}_{key}" if name else str(key), part)]
+    return [(path, leaf) for path, leaf in leaves(name, value) if isinstance(leaf, Tensor)]
+
+
+def leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """What a nested value is made of, named after where it is; an empty container is one of them."""
+    inside = parts(value)
+    if not inside:
+        yield name, value
+    for key, part in inside:
+        yield from leaves(f"{name}_{key}" if name else str(key), part)
 
 
 def parts(value: Any) -> list[tuple[Any, Any]]:

@@ -20,27 +20,12 @@ from lstm_lower.graph.edit import detach
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.values import Array
 from lstm_lower.passes.model_pass import Pass
+from lstm_lower.records import lengths as records
+from lstm_lower.records.lengths import Law, Place
 from lstm_lower.torch.aten.registry import STACK, line
 
 # Corresponding values of the models, the shortest first.
 Values = tuple[ir.Value, ...]
-Place = tuple[str, int]
-
-
-@dataclasses.dataclass(frozen=True)
-class Law:
-    """The size of an axis by a number of steps: `slope * steps + offset`.
-
-    Attributes:
-        slope: by how much it is larger with each step, in the example.
-        offset: what it is with none.
-        times: an input and its axis whose size the slope is, as where the steps of all sequences are rows of a matrix;
-            `None` for a slope that is always the same.
-    """
-
-    slope: int = 1
-    offset: int = 0
-    times: Place | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +47,13 @@ class Length:
     def sizes(self, steps: int) -> dict[Place, int]:
         """The sizes of the axes for so many steps, those of others being the example's."""
         return {place: law.slope * steps + law.offset for place, law in self.laws.items()}
+
+    def recorded(self) -> records.Length:
+        """What a model records of it."""
+        laws: dict[str, dict[int, Law]] = {}
+        for (name, axis), law in self.laws.items():
+            laws.setdefault(name, {})[axis] = law
+        return records.Length(laws)
 
 
 class UnlikeError(Exception):
@@ -175,6 +167,7 @@ class _Extrapolation:
             assert operand.dtype is not None
             node.replace_input_with(index, formulas.of(arrays, operand.dtype).value)
         graph.sort()
+        records.write(self.models[0], [length.recorded() for length in self.lengths])
         return self.models[0]
 
     def _compare(self, values: Values) -> None:
@@ -199,13 +192,8 @@ class _Extrapolation:
             value.is_graph_input() or value.is_initializer() for value in values
         ):
             raise UnlikeError("they read different values")
-        constants = [value.const_value for value in values]
-        if constants[0] is not None and any(
-            each is not constants[0]
-            and (each is None or each.shape != constants[0].shape or each.tobytes() != constants[0].tobytes())
-            for each in constants
-        ):
-            raise UnlikeError(f"'{values[0].name}' has other contents")
+        if not _are_identical([value.const_value for value in values]):
+            raise UnlikeError(self._said([use.node for use in values[0].uses()]))
 
     def _compare_nodes(self, nodes: tuple[ir.Node, ...]) -> None:
         first = nodes[0]
@@ -236,9 +224,7 @@ class _Extrapolation:
 
     def _compare_operand(self, node: ir.Node, index: int, values: Values) -> None:
         """Compares operands, as what they are made of or, failing that, by their contents."""
-        if all(std.Constant.matches(value.producer()) for value in values if value.producer() is not None) and all(
-            value.producer() is not None for value in values
-        ):
+        if all(std.Constant.matches(value.producer()) for value in values):
             self._edit(node, index, values)
             return
         kept = dict(self.edits), dict(self.shapes), set(self._alike)
@@ -259,7 +245,7 @@ class _Extrapolation:
             if array is None:
                 raise UnlikeError(self._said([node]))
             arrays.append(array)
-        if all(each.shape == arrays[0].shape and each.tobytes() == arrays[0].tobytes() for each in arrays):
+        if _are_identical(arrays):
             return
         before = self.edits.setdefault((node, index), tuple(arrays))
         if any(not np.array_equal(a, b) for a, b in zip(before, arrays, strict=True)) or _form(arrays) is None:
@@ -336,13 +322,19 @@ def _set_dim(value: ir.Value, axis: int, dim: str | None) -> None:
     value.shape = ir.Shape(dims)
 
 
+def _are_identical(tensors: Sequence[Any]) -> bool:
+    """Whether tensors, or arrays, are the same bit by bit; `None` is like itself alone."""
+    first = tensors[0]
+    if any(x is None for x in tensors):
+        return all(x is None for x in tensors)
+    form = first.dtype, first.shape
+    return all(x is first or ((x.dtype, x.shape) == form and x.tobytes() == first.tobytes()) for x in tensors)
+
+
 def _equal_attributes(a: ir.Attr, b: ir.Attr) -> bool:
-    if a.type != b.type:
-        return False
-    if a.type == ir.AttributeType.TENSOR:
-        first, second = a.as_tensor(), b.as_tensor()
-        return (first.dtype, first.shape, first.tobytes()) == (second.dtype, second.shape, second.tobytes())
-    return bool(a.value == b.value)
+    if a.type == b.type == ir.AttributeType.TENSOR:
+        return _are_identical([a.as_tensor(), b.as_tensor()])
+    return a.type == b.type and bool(a.value == b.value)
 
 
 @dataclasses.dataclass
@@ -363,59 +355,42 @@ class _Formulas:
         """The formula for what an operand is in each model."""
         form = _form(arrays)
         if isinstance(form, _Powers):
-            return self._powers(form).cast(dtype)
+            numbers = self._up_to(form.counts).cast(ir.DataType.DOUBLE)
+            return (self.b.constant(form.ratio, ir.DataType.DOUBLE) ** numbers * form.first).cast(dtype)
         assert form is not None
-        x = self._whole(form) if form.apart is None else self._row(form)
+        x = self._whole(form)
+        if form.apart is not None:
+            rank = form.first.ndim + 1
+            column = self._up_to(form.counts).reshape(-1, *[1] * (rank - 1)) * self.b.constant(form.apart)
+            x = self.b.move_axis(column + x.unsqueeze(0), 0, form.axis, rank)
         x = x.cast(dtype)
-        return x.builder.op(std.Reciprocal, x) if form.inverse else x
+        return self.b.op(std.Reciprocal, x) if form.inverse else x
 
     def _whole(self, form: _Form) -> Expr:
         """Each element by itself."""
         shape = form.first.shape
-        elements = [
-            self._linear(first, slopes)
-            for first, *slopes in zip(form.first.reshape(-1), *(s.reshape(-1) for s in form.slopes), strict=True)
-        ]
+        numbers = np.stack([x.reshape(-1) for x in (form.first, *form.slopes)], axis=1)
+        elements = [self._linear(each) for each in numbers]
         if shape == ():
-            return elements[0] if isinstance(elements[0], Expr) else self.b.constant(elements[0])
+            return self._as_expr(elements[0])
         row = self.b.sizes([x.unsqueeze(0) if isinstance(x, Expr) else x for x in elements])
         return row if len(shape) == 1 else row.reshape(*shape)
 
-    def _linear(self, first: int, slopes: Sequence[int]) -> int | Expr:
-        """A number that grows by so much with each step of each length."""
-        result: int | Expr = int(first) - sum(int(s) * n for s, n in zip(slopes, self.steps, strict=True))
+    def _linear(self, numbers: Sequence[int]) -> int | Expr:
+        """A number of the first model that grows by so much with each step of each length."""
+        first, *slopes = map(int, numbers)
+        result: int | Expr = first - sum(slope * steps for slope, steps in zip(slopes, self.steps, strict=True))
         for slope, size in zip(slopes, self.sizes, strict=True):
             if slope:
-                term = size if slope == 1 else size * int(slope)
+                term = size if slope == 1 else size * slope
                 result = term if isinstance(result, int) and result == 0 else term + result
         return result
 
-    def _powers(self, form: _Powers) -> Expr:
-        numbers = self._up_to(self._linear(form.count, form.counts)).cast(ir.DataType.DOUBLE)
-        return self.b.constant(form.ratio, ir.DataType.DOUBLE) ** numbers * form.first
+    def _up_to(self, counts: Sequence[int]) -> Expr:
+        return self.b.op(std.Range, self.b.constant(0), self._as_expr(self._linear(counts)), self.b.constant(1))
 
-    def _up_to(self, count: int | Expr) -> Expr:
-        return self.b.op(std.Range, self.b.constant(0), _as_expr(self.b, count), self.b.constant(1))
-
-    def _row(self, form: _Form) -> Expr:
-        """Numbers at equal distances along an axis, of which there are as many as the formula says."""
-        assert form.apart is not None
-        numbers = self._up_to(self._linear(form.count, form.counts))
-        starts = [
-            self._linear(first, slopes)
-            for first, *slopes in zip(form.first.reshape(-1), *(s.reshape(-1) for s in form.slopes), strict=True)
-        ]
-        rank = form.first.ndim + 1
-        if rank == 1:
-            return numbers * int(form.apart.reshape(())) + starts[0]
-        start = self.b.sizes([x.unsqueeze(0) if isinstance(x, Expr) else x for x in starts]).reshape(*form.first.shape)
-        column = numbers.reshape(-1, *[1] * (rank - 1)) * self.b.constant(form.apart)
-        made = column + start.unsqueeze(0)
-        return self.b.move_axis(made, 0, form.axis, rank)
-
-
-def _as_expr(b: Builder, x: int | Expr) -> Expr:
-    return x if isinstance(x, Expr) else b.constant(x)
+    def _as_expr(self, x: int | Expr) -> Expr:
+        return x if isinstance(x, Expr) else self.b.constant(x)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -428,8 +403,7 @@ class _Form:
         inverse: whether the constant is 1 over that.
         apart: of a row of numbers their distance; `first` is the first of them.
         axis: along which they lie.
-        count: how many there are in the first model.
-        counts: how many more with each length.
+        counts: how many there are in the first model, and how many more with each length.
     """
 
     first: Array
@@ -437,7 +411,6 @@ class _Form:
     inverse: bool = False
     apart: Array | None = None
     axis: int = 0
-    count: int = 0
     counts: Sequence[int] = ()
 
 
@@ -448,13 +421,11 @@ class _Powers:
     Attributes:
         first: the first number.
         ratio: of each to the one before.
-        count: how many there are in the first model.
-        counts: how many more with each length.
+        counts: how many there are in the first model, and how many more with each length.
     """
 
     first: float
     ratio: float
-    count: int
     counts: Sequence[int]
 
 
@@ -464,8 +435,7 @@ def _form(arrays: Sequence[Array]) -> _Form | _Powers | None:
         whole = _whole_numbers(arrays, inverse=inverse)
         if whole is None:
             continue
-        form = _same_shape(whole) if all(x.shape == whole[0].shape for x in whole) else _rows(whole)
-        if form is not None:
+        if (form := _linear(whole) or _rows(whole)) is not None:
             return dataclasses.replace(form, inverse=inverse)
     return _powers(arrays)
 
@@ -484,7 +454,11 @@ def _powers(arrays: Sequence[Array]) -> _Powers | None:
         expected = float(first[0]) * ratio ** np.arange(len(x))
         if not np.allclose(x, expected, rtol=2 * float(np.finfo(x.dtype).eps), atol=0):
             return None
-    return _Powers(float(first[0]), ratio, len(first), [len(x) - len(first) for x in arrays[1:]])
+    return _Powers(float(first[0]), ratio, _grown([len(x) for x in arrays]))
+
+
+def _grown(counts: Sequence[int]) -> list[int]:
+    return [counts[0], *(count - counts[0] for count in counts[1:])]
 
 
 def _whole_numbers(arrays: Sequence[Array], *, inverse: bool) -> list[Array] | None:
@@ -506,8 +480,9 @@ def _whole_numbers(arrays: Sequence[Array], *, inverse: bool) -> list[Array] | N
     return found
 
 
-def _same_shape(arrays: Sequence[Array]) -> _Form:
-    return _Form(arrays[0], [x - arrays[0] for x in arrays[1:]])
+def _linear(arrays: Sequence[Array]) -> _Form | None:
+    first, *others = arrays
+    return _Form(first, [x - first for x in others]) if all(x.shape == first.shape for x in others) else None
 
 
 def _rows(arrays: Sequence[Array]) -> _Form | None:
@@ -523,8 +498,5 @@ def _rows(arrays: Sequence[Array]) -> _Form | None:
     apart = rows[0][1] - rows[0][0]
     if any((np.diff(row, axis=0) != apart).any() for row in rows):
         return None
-    starts = [row[0] for row in rows]
-    counts = [len(row) - len(rows[0]) for row in rows[1:]]
-    return _Form(
-        starts[0], [x - starts[0] for x in starts[1:]], apart=apart, axis=axis, count=len(rows[0]), counts=counts
-    )
+    form, counts = _linear([row[0] for row in rows]), _grown([len(row) for row in rows])
+    return form and dataclasses.replace(form, apart=apart, axis=axis, counts=counts)

@@ -6,16 +6,16 @@ that are taken while a trace becomes ONNX. What follows from them shows where th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import sympy
 from torch import Tensor
 
 from lstm_lower.torch.axes import Axes
-from lstm_lower.torch.branches import sizes_to_try
+from lstm_lower.torch.branches import axes_of, shapes_of, sizes_to_try
 from lstm_lower.torch.export import Traced
-from lstm_lower.torch.trials import Trials
+from lstm_lower.torch.trials import resized
 
 # Numbers of steps that are fewer than those that are traced.
 _FEW = {1, 2, 3}
@@ -35,12 +35,7 @@ class OpenSizes:
 
     def __init__(self, traced: Traced) -> None:
         self._names, self._tensors = traced.names, traced.tensors
-        values = {node.name: node.meta["val"] for node in traced.program.graph.nodes if node.op == "placeholder"}
-        # Of each input the size of each axis: a number, a symbol, or a formula of symbols.
-        self._shapes = [
-            [getattr(getattr(size, "node", None), "expr", size) for size in values[name].shape]
-            for name in traced.program.graph_signature.user_inputs
-        ]
+        self._shapes = shapes_of(traced.program)
         self.example: dict[Any, int] = {
             size: tensor.shape[axis]
             for shape, tensor in zip(self._shapes, self._tensors, strict=True)
@@ -77,35 +72,18 @@ class OpenSizes:
         if self.example:
             yield {symbol: size + 1 + number for number, (symbol, size) in enumerate(self.example.items())}
 
-    def inputs(self, trials: Trials, sizes: Sizes) -> list[Tensor]:
+    def inputs(self, tensors: Sequence[Tensor], sizes: Sizes) -> list[Tensor]:
         """Inputs of some sizes, with values like those of others."""
-        shapes = (
-            [_size(size, sizes, x.shape[axis]) for axis, size in enumerate(shape)]
-            for shape, x in zip(self._shapes, trials.tensors, strict=False)
-        )
-        return [trials.resized(number, shape) for number, shape in enumerate(shapes)]
-
-    def of(self, symbol: Any, size: int) -> dict[str, dict[int, int]]:
-        """Input -> axis that goes by an open size alone -> how large it is for such a one."""
-        return {
-            name: {axis: int(each.subs(symbol, size)) for axis, each in enumerate(shape) if _symbols(each) == {symbol}}
-            for name, shape in zip(self._names, self._shapes, strict=True)
-        }
+        return [
+            resized(x, [_size(size, sizes, x.shape[axis]) for axis, size in enumerate(shape)])
+            for shape, x in zip(self._shapes, tensors, strict=False)
+        ]
 
     def axes(self, said: Mapping[Any, str]) -> Axes:
         """Input -> axis whose size is made of open ones -> what is said of these."""
-        found: Axes = {}
-        for name, shape in zip(self._names, self._shapes, strict=True):
-            for axis, size in enumerate(shape):
-                for symbol in _symbols(size) & said.keys():
-                    found.setdefault(name, {})[axis] = said[symbol]
-        return found
+        return axes_of(self._shapes, self._names, said)
 
 
 def _size(size: Any, sizes: Sizes, default: int) -> int:
     value = size.subs(sizes) if hasattr(size, "subs") else size
     return int(value) if getattr(value, "is_Integer", isinstance(value, int)) else default
-
-
-def _symbols(size: Any) -> set[Any]:
-    return set(getattr(size, "free_symbols", ()))

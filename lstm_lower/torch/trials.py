@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from lstm_lower.records.lengths import Place
 from lstm_lower.torch.control_flow import Plainly
 from lstm_lower.torch.interface import Step, attributes_kept, copied_weights
 from lstm_lower.torch.wrappers import eagerly
@@ -72,40 +74,69 @@ def _memory(x: Tensor) -> int:
     return x.untyped_storage()._cdata if x.layout is torch.strided else id(x)
 
 
+def resized(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """An input with values like an example's, each part of it repeated, so that what is sorted stays so."""
+    if x.numel() == 0 or list(shape) == list(x.shape):
+        return x
+    repeated = x
+    for axis, size in enumerate(shape):
+        repeated = repeated.index_select(axis, torch.arange(size, device=x.device) * x.shape[axis] // size)
+    if not x.is_floating_point():
+        return repeated
+    shares = torch.rand(list(shape), generator=torch.Generator().manual_seed(0), dtype=x.dtype).to(x.device)
+    # A constant may well be just of the right shape.
+    return shares if bool((x == x.flatten()[0]).all()) else repeated * (1 - shares / 5)
+
+
+# Which axes have one size: one, the same axis of several inputs, or all.
+FORMS = ALONE, SAME_AXIS, SAME_SIZE = range(3)
+
+
 class Trials:
     """Runs of a module on inputs like an example. The module stays as it is.
 
     Attributes:
-        tensors: the example.
+        sizes: input and axis -> its size in the example.
     """
 
-    def __init__(self, step: Step, tensors: Sequence[Tensor]) -> None:
-        """Of a module, and perhaps its loss, and the example."""
-        self._step, self.tensors = step, tensors
+    def __init__(self, step: Step, names: Sequence[str], tensors: Sequence[Tensor]) -> None:
+        """Of a module, and perhaps its loss, the names of its inputs, and the example."""
+        self._step, self._inputs = step, dict(zip(names, tensors, strict=True))
+        self.sizes = {(name, axis): size for name, x in self._inputs.items() for axis, size in enumerate(x.shape)}
 
-    def resized(self, number: int, shape: Sequence[int]) -> Tensor:
-        """An input with values like the example's, each part of it repeated, so that what is sorted stays so."""
-        x = self.tensors[number]
-        if x.numel() == 0 or list(shape) == list(x.shape):
-            return x
-        resized = x
-        for axis, size in enumerate(shape):
-            resized = resized.index_select(axis, torch.arange(size, device=x.device) * x.shape[axis] // size)
-        if not x.is_floating_point():
-            return resized
-        shares = torch.rand(list(shape), generator=torch.Generator().manual_seed(0), dtype=x.dtype).to(x.device)
-        # A constant may well be just of the right shape.
-        return shares if bool((x == x.flatten()[0]).all()) else resized * (1 - shares / 5)
+    def group(self, form: int, place: Place, sizes: Collection[int]) -> list[Place]:
+        """Axes of some sizes that may have one size with an axis."""
+        return [
+            each
+            for each, size in self.sizes.items()
+            if each == place or (size in sizes and (form == SAME_SIZE or (form == SAME_AXIS and each[1] == place[1])))
+        ]
 
-    def results(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        """What the module computes.
+    def at(self, sizes: Mapping[Place, int]) -> list[Tensor]:
+        """The example where some axes have other sizes."""
+        return [
+            resized(x, [sizes.get((name, axis), size) for axis, size in enumerate(x.shape)])
+            for name, x in self._inputs.items()
+        ]
+
+    def takes(self, sizes: Mapping[Place, int]) -> bool:
+        """Whether the module runs where some axes have other sizes."""
+        try:
+            self.results(self.at(sizes))
+        except RefusedError:
+            return False
+        return True
+
+    def results(self, inputs: Sequence[Tensor], mode: TorchFunctionMode | None = None) -> Sequence[Tensor]:
+        """What the module computes, under a mode.
 
         Raises:
             RefusedError: it fails.
         """
         with undone(self._step):
             copied_weights(self._step, parameters=self._step.moves)
-            return self._run(inputs)
+            with mode or contextlib.nullcontext():
+                return self._run(inputs)
 
     def moved(self) -> list[str]:
         """Names of parameters, and of complex buffers, that the module writes into.
@@ -119,7 +150,7 @@ class Trials:
             writes = Writes({**dict(self._step.named_parameters()), **complex_ones})
             try:
                 with writes:
-                    self._run(self.tensors)
+                    self._run([*self._inputs.values()])
             except RefusedError:
                 return []
             finally:
@@ -135,7 +166,7 @@ class Trials:
 
 
 @contextlib.contextmanager
-def undone(step: Step) -> Iterator[None]:
+def undone(module: nn.Module) -> Iterator[None]:
     """Runs a module as it is written; random numbers, and what it sets on itself, are as they were afterwards."""
-    with torch.random.fork_rng(devices=[]), torch.enable_grad(), attributes_kept(step), eagerly(), Plainly():
+    with torch.random.fork_rng(devices=[]), torch.enable_grad(), attributes_kept(module), eagerly(), Plainly():
         yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -104,6 +105,20 @@ class Upsampled(nn.Module):
         return torch.stack(made, 1)
 
 
+class Late(nn.Module):
+    """Reads two steps before any other, and refuses fewer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(I, I)
+
+    def forward(self, x: Any) -> Any:
+        h = x[:, 0] + x[:, 2]
+        for t in range(x.size(1)):
+            h = self.cell(x[:, t], h)
+        return h
+
+
 Inputs = Callable[[int, int], tuple[Any, ...]]
 CASES: dict[type[nn.Module], Inputs] = {
     Rows: lambda b, t: (
@@ -116,43 +131,57 @@ CASES: dict[type[nn.Module], Inputs] = {
     Samples: lambda b, t: (torch.randint(0, 9, (b, 2 * t + 1)),),
     Advantages: lambda b, t: (torch.randn(t + 1, b, I), torch.randn(t, b)),
     Upsampled: lambda b, t: (torch.randn(b, t, I), torch.rand(b, 4 * t)),
+    Late: lambda b, t: (torch.randn(b, t, I),),
 }
 
 
-def opened(make: type[nn.Module]) -> tuple[nn.Module, ll.Session]:
+@functools.cache
+def opened(make: type[nn.Module]) -> tuple[nn.Module, Any]:
     torch.manual_seed(0)
     module = make()
     with warnings.catch_warnings():
         warnings.simplefilter("error", FixedStepsWarning)
         step = ll.from_torch(module, CASES[make](*EXAMPLE), loss_of, example_targets=(), what="gradients")
-    return module, ll.Session(step, providers=["CPUExecutionProvider"])
+    return module, step
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
 def test_batch_and_length_are_open(make: type[nn.Module]) -> None:
-    module, session = opened(make)
+    module, step = opened(make)
+    session = ll.Session(step, providers=["CPUExecutionProvider"])
     for batch, steps in (EXAMPLE, *OTHERS):
         compare(module, session, CASES[make](batch, steps))
 
 
 @pytest.mark.parametrize(
-    ("make", "sizes"),
+    ("make", "sizes", "told"),
     [
-        (Rows, [(11, I), (11,), (1, 2, H), (1, 2, H)]),
-        (Halved, [(2, 11, I)]),
-        (Samples, [(2, 12)]),
-        (Advantages, [(6, 2, I), (6, 2)]),
-        (Upsampled, [(2, 6, I), (2, 23)]),
+        (Rows, [(11, I), (11,), (1, 2, H), (1, 2, H)], r"'x' requires a size of axis 1 of 'h' \* steps along axis 0"),
+        (Halved, [(2, 11, I)], r"'x' requires a size of 2 \* steps along axis 1 \(for 1 or more steps\), got shape"),
+        (Samples, [(2, 12)], r"'samples' requires a size of 2 \* steps \+ 1 along axis 1"),
+        (Samples, [(2, 1)], r"'samples' requires a size of 2 \* steps \+ 1 along axis 1 \(for 1 or more steps\)"),
+        (Advantages, [(6, 2, I), (6, 2)], r"'rewards' .* 5 along axis 0 \(steps, as 'observed' has 5 steps\)"),
+        (Upsampled, [(2, 6, I), (2, 23)], r"'wave' .* 24 along axis 1 \(4 \* steps, as 'frames' has 6 steps\)"),
+        (
+            Late,
+            [(2, 2, I)],
+            r"'x' requires a size of steps along axis 1 \(for 3 or more steps\), got shape",
+        ),
     ],
-    ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_sizes_that_are_no_number_of_steps_are_refused(make: type[nn.Module], sizes: list[tuple[int, ...]]) -> None:
-    _, session = opened(make)
+def test_sizes_that_are_no_number_of_steps_are_refused(
+    make: type[nn.Module], sizes: list[tuple[int, ...]], told: str
+) -> None:
+    _, step = opened(make)
+    session = ll.Session(step, providers=["CPUExecutionProvider"])
     dtypes = (x.numpy().dtype for x in CASES[make](*EXAMPLE))
     shapes = zip(session.inputs, sizes, dtypes, strict=True)
-    with pytest.raises(ll.LstmLowerError):
-        session.run({name: torch.ones(shape).numpy().astype(dtype) for name, shape, dtype in shapes})
+    feeds = {name: torch.ones(shape).numpy().astype(dtype) for name, shape, dtype in shapes}
+    with pytest.raises(ll.InvalidInputError, match=told):
+        session.run(feeds)
+    with pytest.raises(ll.InvalidInputError, match=told):
+        ll.Trainer(step, optimizer="sgd", providers=["CPUExecutionProvider"]).step(feeds)
 
 
 class Levels(nn.Module):

@@ -13,7 +13,7 @@ import lstm_lower as ll
 
 torch = pytest.importorskip("torch")
 
-from lstm_lower.records import least_sizes  # noqa: E402
+from lstm_lower.records import lengths  # noqa: E402
 from lstm_lower.torch.importer import FIXED_AXES, FixedStepsWarning  # noqa: E402
 from tests.support.examples import TIMES  # noqa: E402
 from tests.support.recurrent_networks import CASES  # noqa: E402
@@ -125,9 +125,9 @@ def test_the_least_length_is_told_and_required() -> None:
     torch.manual_seed(0)
     make, inputs = CASES["BiLSTMCRF"]
     step = ll.from_torch(make(), inputs(*EXAMPLE), loss_of, example_targets=(), what="gradients")
-    sizes = json.loads(next(entry.value for entry in step.metadata_props if entry.key == least_sizes.METADATA_KEY))
-    assert sizes == {"words": {"1": 2}, "tags": {"1": 2}, "mask": {"1": 2}}
+    (length,) = lengths.parse({entry.key: entry.value for entry in step.metadata_props})
+    assert length == lengths.Length({name: {1: lengths.Law()} for name in ("words", "tags", "mask")}, least=2)
     session = ll.Session(step, providers=["CPUExecutionProvider"])
     session.run(dict(zip(session.inputs, (x.numpy() for x in inputs(3, 2)), strict=True)))
-    with pytest.raises(ll.InvalidInputError, match=r"'words' requires a size of 2 or more along axis 1, got shape"):
+    with pytest.raises(ll.InvalidInputError, match=r"'words' requires .* axis 1 \(for 2 or more steps\), got shape"):
         session.run(dict(zip(session.inputs, (x.numpy() for x in inputs(3, 1)), strict=True)))
