@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import onnx
 import onnx_ir as ir
@@ -126,16 +126,9 @@ class GradientPass(Pass):
             InvalidInputError: see `gradient`.
             UnsupportedOpError: see `gradient`.
         """
-        space = self.context.space
-        wanted, activity = self._activity(model)
-        if decomposed(self.context, model, activity):
-            space = self.context.space
-            wanted, activity = self._activity(model)
-        check_rules(model, activity)
-        if ragged_scans_to_loops(model, space, set(activity.nodes(model.graph))):
-            wanted, activity = self._activity(model)
-        result = _output(model, self.of)
-        b = Builder(space, model.graph, scope="gradient")
+        activity = differentiable(self.context, model, lambda: self._activity(model))
+        wanted, result = self._wanted(model), _output(model, self.of)
+        b = Builder(self.context.space, model.graph, scope="gradient")
         reverse = ReverseMode(b, activity.active)
         seed = self._seed(model, b, result)
         if result in activity.active:
@@ -153,10 +146,9 @@ class GradientPass(Pass):
         b.discard_unread()
         return ir.passes.PassResult(model, modified=True)
 
-    def _activity(self, model: ir.Model) -> tuple[list[ir.Value], Activity]:
-        """The values that gradients are asked for, and what lies between them and the result."""
-        wanted = self._wanted(model)
-        return wanted, Activity(model.graph, self.context.space.facts, wanted, [_output(model, self.of)])
+    def _activity(self, model: ir.Model) -> Activity:
+        """What lies between the values that gradients are asked for and the result."""
+        return Activity(model.graph, self.context.space.facts, self._wanted(model), [_output(model, self.of)])
 
     def _wanted(self, model: ir.Model) -> list[ir.Value]:
         """The values that gradients are asked for."""
@@ -243,7 +235,27 @@ def _is_function(node: ir.Node) -> bool:
     return schema is not None and bool(schema.has_context_dependent_function)
 
 
-def decomposed(context: Context, model: ir.Model, activity: Activity) -> bool:
+def differentiable(context: Context, model: ir.Model, activity: Callable[[], Activity]) -> Activity:
+    """What gradients flow through, once formulas stand for nodes without a rule, and loops for ragged scans.
+
+    Args:
+        context: of the pass that asks.
+        model: the model, which is changed.
+        activity: what gradients flow through in the model as it is.
+
+    Raises:
+        UnsupportedOpError: there are operators without a rule.
+    """
+    active = activity()
+    if _decomposed(context, model, active):
+        active = activity()
+    check_rules(model, active)
+    if ragged_scans_to_loops(model, context.space, set(active.nodes(model.graph))):
+        active = activity()
+    return active
+
+
+def _decomposed(context: Context, model: ir.Model, activity: Activity) -> bool:
     """Writes nodes without a rule, or without an exact kernel, as formulas of simpler ones; whether there were any."""
     facts = activity.facts
 

@@ -17,18 +17,16 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Builder, Expr, replace
+from lstm_lower.graph.builder import Builder, replace
 from lstm_lower.graph.subgraphs import all_nodes
-from lstm_lower.passes.differentiate import check_rules, decomposed
+from lstm_lower.passes.differentiate import differentiable
 from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.gradient_preparation import preparing_passes
 from lstm_lower.passes.gradients.activity import Activity
-from lstm_lower.passes.gradients.ragged_scans import ragged_scans_to_loops
 from lstm_lower.passes.gradients.reverse import ReverseMode
 from lstm_lower.passes.model_pass import Pass
 from lstm_lower.replacement import replaced
-from lstm_lower.torch.aten.registry import AtenCall, translates
-from lstm_lower.torch.aten.tracing import operator
+from lstm_lower.torch.aten.registry import node_operator
 
 Function = Callable[..., Any]
 # The domain of two nodes. Gradient: results, as many seeds, and operands -> the operands' gradients. Primal: a value
@@ -38,28 +36,10 @@ _DOMAIN = "lstm_lower.torch.derivatives"
 _ROWS = 256
 
 
-@operator("gradient(Tensor[] results, Tensor[] seeds, Tensor[] operands) -> Tensor[]")
-def _GRADIENT(  # noqa: N802
-    results: Sequence[Tensor],  # noqa: ARG001
-    seeds: Sequence[Tensor],  # noqa: ARG001
-    operands: Sequence[Tensor],
-) -> list[Tensor]:
-    return [x.new_empty(x.shape) for x in operands]
-
-
-@operator("primal(Tensor x) -> Tensor")
-def _PRIMAL(x: Tensor) -> Tensor:  # noqa: N802
-    return x.new_empty(x.shape)
-
-
-@translates(_GRADIENT)
-def _gradient(n: AtenCall, results: Sequence[Expr], seeds: Sequence[Expr], operands: Sequence[Expr]) -> Sequence[Expr]:
-    return n.of_domain(_DOMAIN, "Gradient", [*results, *seeds, *operands], outputs=len(results))
-
-
-@translates(_PRIMAL)
-def _primal(n: AtenCall, x: Expr) -> Expr:
-    return n.of_domain(_DOMAIN, "Primal", [x])[0]
+_GRADIENT = node_operator(
+    "gradient(Tensor[] results, Tensor[] seeds, Tensor[] operands) -> Tensor[]", _DOMAIN, "Gradient", like=2
+)
+_PRIMAL = node_operator("primal(Tensor[] values) -> Tensor[]", _DOMAIN, "Primal")
 
 
 def _refused(what: str, way: str) -> UnsupportedOpError:
@@ -90,8 +70,7 @@ def _apart(value: Any) -> Any:
     """The same values as a place of their own, with respect to which derivatives are."""
     if not isinstance(value, Tensor) or not value.is_floating_point():
         return value
-    (x,) = _checked([value])
-    return _PRIMAL(x)
+    return _PRIMAL(_checked([value]))[0]
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:
@@ -257,21 +236,14 @@ class InnerGradientsPass(Pass):
         return ir.passes.PassResult(model, modified=True)
 
     def _write(self, model: ir.Model, node: ir.Node) -> None:
-        space = self.context.space
-
         def activity() -> Activity:
             results, _, operands = _operands(node)
-            return Activity(_before(model, node), space.facts, operands, results)
+            return Activity(_before(model, node), self.context.space.facts, operands, results)
 
-        active = activity()
-        if decomposed(self.context, model, active):
-            space = self.context.space
-            active = activity()
-        check_rules(model, active)
-        if ragged_scans_to_loops(model, space, set(active.nodes(model.graph))):
-            active = activity()
+        active = differentiable(self.context, model, activity)
         # What became formulas has other results.
         results, seeds, operands = _operands(node)
+        space = self.context.space
         b = Builder.before(node, space)
         reverse = ReverseMode(b, active.active)
         for result, seed in zip(results, seeds, strict=True):
@@ -286,7 +258,7 @@ class InnerGradientsPass(Pass):
 
 def _operands(node: ir.Node) -> tuple[list[ir.Value], list[ir.Value], list[ir.Value]]:
     """Results, seeds, and operands of a node of the domain."""
-    count = node.attributes["outputs"].as_int()
+    count = node.attributes["count"].as_int()
     given = [value for value in node.inputs if value is not None]
     return given[:count], given[count : 2 * count], given[2 * count :]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,52 +18,40 @@ from lstm_lower.passes.training import losses
 from lstm_lower.passes.training.losses import Loss, Target
 from lstm_lower.torch.interface import as_tensors, numbers
 
-# Module -> ours, and its options, which both have by the same names.
-_MODULES: dict[type[nn.Module], tuple[type[Loss], tuple[str, ...]]] = {
-    nn.BCELoss: (losses.BCE, ("weight",)),
-    nn.BCEWithLogitsLoss: (losses.BCEWithLogits, ("weight", "pos_weight")),
-    nn.CrossEntropyLoss: (losses.CrossEntropy, ("weight", "ignore_index", "label_smoothing")),
-    nn.CTCLoss: (losses.CTC, ("blank", "zero_infinity")),
-    nn.HingeEmbeddingLoss: (losses.HingeEmbedding, ("margin",)),
-    nn.HuberLoss: (losses.Huber, ("delta",)),
-    nn.KLDivLoss: (losses.KLDiv, ("log_target",)),
-    nn.L1Loss: (losses.L1, ()),
-    nn.MSELoss: (losses.MSE, ()),
-    nn.MultiMarginLoss: (losses.MultiMargin, ("p", "margin", "weight")),
-    nn.NLLLoss: (losses.NLL, ("weight", "ignore_index")),
-    nn.PoissonNLLLoss: (losses.PoissonNLL, ("log_input", "full", "eps")),
-    nn.SmoothL1Loss: (losses.SmoothL1, ("beta",)),
+# Ours -> PyTorch's module and function.
+_LOSSES: dict[type[Loss], tuple[type[nn.Module], Callable[..., Any]]] = {
+    losses.BCE: (nn.BCELoss, functional.binary_cross_entropy),
+    losses.BCEWithLogits: (nn.BCEWithLogitsLoss, functional.binary_cross_entropy_with_logits),
+    losses.CrossEntropy: (nn.CrossEntropyLoss, functional.cross_entropy),
+    losses.CTC: (nn.CTCLoss, functional.ctc_loss),
+    losses.HingeEmbedding: (nn.HingeEmbeddingLoss, functional.hinge_embedding_loss),
+    losses.Huber: (nn.HuberLoss, functional.huber_loss),
+    losses.KLDiv: (nn.KLDivLoss, functional.kl_div),
+    losses.L1: (nn.L1Loss, functional.l1_loss),
+    losses.MSE: (nn.MSELoss, functional.mse_loss),
+    losses.MultiMargin: (nn.MultiMarginLoss, functional.multi_margin_loss),
+    losses.NLL: (nn.NLLLoss, functional.nll_loss),
+    losses.PoissonNLL: (nn.PoissonNLLLoss, functional.poisson_nll_loss),
+    losses.SmoothL1: (nn.SmoothL1Loss, functional.smooth_l1_loss),
 }
 
-_FUNCTIONS: dict[Any, type[Loss]] = {
-    functional.binary_cross_entropy: losses.BCE,
-    functional.binary_cross_entropy_with_logits: losses.BCEWithLogits,
-    functional.cross_entropy: losses.CrossEntropy,
-    functional.ctc_loss: losses.CTC,
-    functional.hinge_embedding_loss: losses.HingeEmbedding,
-    functional.huber_loss: losses.Huber,
-    functional.kl_div: losses.KLDiv,
-    functional.l1_loss: losses.L1,
-    functional.mse_loss: losses.MSE,
-    functional.multi_margin_loss: losses.MultiMargin,
-    functional.nll_loss: losses.NLL,
-    functional.poisson_nll_loss: losses.PoissonNLL,
-    functional.smooth_l1_loss: losses.SmoothL1,
-}
+
+def _options(kind: type[Loss]) -> list[str]:
+    """The options that a loss of ours and PyTorch's module both have, by the same names."""
+    parameters = inspect.signature(_LOSSES[kind][0]).parameters
+    return [field.name for field in dataclasses.fields(kind) if field.name in parameters]
 
 
 def formula_of(loss: Any) -> Loss | None:
     """Our formula of a loss, or `None` for one that is a function of PyTorch's own operations."""
     if isinstance(loss, Loss):
         return loss
-    if isinstance(loss, nn.Module):
-        if type(loss) not in _MODULES:
-            return None
-        kind, options = _MODULES[type(loss)]
-        chosen = {name: getattr(loss, name) for name in options}
-        return kind(reduction=str(loss.reduction), **{name: _plain(value) for name, value in chosen.items()})
-    function = _FUNCTIONS.get(loss) if callable(loss) else None
-    return None if function is None else function()
+    for kind, (module, function) in _LOSSES.items():
+        if type(loss) is module:
+            return kind(**{name: _plain(getattr(loss, name)) for name in _options(kind)})
+        if loss is function:
+            return kind()
+    return None
 
 
 def _plain(value: Any) -> Any:
@@ -102,20 +91,17 @@ class WithExamples(Loss):
 def in_torch(loss: Any) -> Callable[..., Any] | None:
     """What computes a loss in PyTorch, if anything does."""
     if isinstance(loss, str) and loss.lower() in losses.BY_NAME:
-        kinds = {kind: function for function, kind in _FUNCTIONS.items()}
-        function: Callable[..., Any] = kinds[losses.BY_NAME[loss.lower()]]
-        return function
+        return _LOSSES[losses.BY_NAME[loss.lower()]][1]
     return None if isinstance(loss, (str, Loss)) else loss
 
 
 def counterpart(loss: Loss) -> nn.Module | None:
     """PyTorch's module of a formula of ours, if there is one."""
-    for module, (kind, names) in _MODULES.items():
-        if type(loss) is kind:
-            options = {name: getattr(loss, name) for name in names}
-            tensors = {name: torch.as_tensor(x) for name, x in options.items() if isinstance(x, np.ndarray)}
-            return module(reduction=loss.reduction, **{**options, **tensors})
-    return None
+    if type(loss) not in _LOSSES:
+        return None
+    options = {name: getattr(loss, name) for name in _options(type(loss))}
+    module, _ = _LOSSES[type(loss)]
+    return module(**{name: torch.as_tensor(x) if isinstance(x, np.ndarray) else x for name, x in options.items()})
 
 
 def by_element(loss: Loss) -> bool:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Builder, Expr, replace
+from lstm_lower.graph.builder import Builder, replace
 from lstm_lower.graph.copies import Copier, copy_model
 from lstm_lower.graph.edit import detach, remove_unread
 from lstm_lower.graph.edit import operands as reads
@@ -29,8 +29,7 @@ from lstm_lower.passes.gradients.registry import Cotangents, Gradients, differen
 from lstm_lower.passes.gradients.reverse import between
 from lstm_lower.passes.model_pass import Pass
 from lstm_lower.replacement import replaced
-from lstm_lower.torch.aten.registry import AtenCall, translates
-from lstm_lower.torch.aten.tracing import operator
+from lstm_lower.torch.aten.registry import node_operator
 
 _DOMAIN = "lstm_lower.torch.own"
 # Derivatives of functions in backward functions.
@@ -65,42 +64,15 @@ class Seed(std.Standard, domain=_DOMAIN):
 stops(Seed)
 
 
-@operator("own_gradient(Tensor[] results, Tensor[] seeds, Tensor[] operands, Tensor[] gradients) -> Tensor[]")
-def _OWN_GRADIENT(  # noqa: N802
-    results: Sequence[Tensor],
-    seeds: Sequence[Tensor],  # noqa: ARG001
-    operands: Sequence[Tensor],  # noqa: ARG001
-    gradients: Sequence[Tensor],  # noqa: ARG001
-) -> list[Tensor]:
-    return [y.new_empty(y.shape) for y in results]
-
-
-@operator("underivable(Tensor[] results, Tensor[] operands) -> Tensor[]")
-def _UNDERIVABLE(  # noqa: N802
-    results: Sequence[Tensor],
-    operands: Sequence[Tensor],  # noqa: ARG001
-) -> list[Tensor]:
-    return [y.new_empty(y.shape) for y in results]
-
-
-@operator("seed(Tensor x) -> Tensor")
-def _SEED(x: Tensor) -> Tensor:  # noqa: N802
-    return x.new_empty(x.shape)
-
-
-@translates(_OWN_GRADIENT)
-def _node_of_own_gradient(n: AtenCall, *groups: Sequence[Expr]) -> Sequence[Expr]:
-    return n.of_domain(_DOMAIN, OwnGradient.__name__, [x for group in groups for x in group])
-
-
-@translates(_UNDERIVABLE)
-def _node_of_none(n: AtenCall, *groups: Sequence[Expr]) -> Sequence[Expr]:
-    return n.of_domain(_DOMAIN, Underivable.__name__, [x for group in groups for x in group])
-
-
-@translates(_SEED)
-def _node_of_seed(n: AtenCall, x: Expr) -> Expr:
-    return n.of_domain(_DOMAIN, Seed.__name__, [x])[0]
+_OWN_GRADIENT = node_operator(
+    "own_gradient(Tensor[] results, Tensor[] seeds, Tensor[] operands, Tensor[] gradients) -> Tensor[]",
+    _DOMAIN,
+    OwnGradient.__name__,
+)
+_UNDERIVABLE = node_operator(
+    "underivable(Tensor[] results, Tensor[] operands) -> Tensor[]", _DOMAIN, Underivable.__name__
+)
+_SEED = node_operator("seed(Tensor[] values) -> Tensor[]", _DOMAIN, Seed.__name__)
 
 
 @infers(OwnGradient, Underivable, Seed)
@@ -171,25 +143,16 @@ def results_alone(model: ir.Model) -> ir.Model:
     return copy
 
 
-class _Context:
-    """What `forward` leaves for `backward`, in the place of PyTorch's `ctx`."""
+class _Context(torch.autograd.function.FunctionCtx):
+    """What `forward` leaves for `backward`."""
 
     def __init__(self, name: str, operands: Sequence[Any]) -> None:
         self._name = name
         self.needs_input_grad = tuple(map(_is_real, operands))
-        self.saved_tensors: tuple[Any, ...] = ()
 
-    def save_for_backward(self, *tensors: Any) -> None:
-        self.saved_tensors = tensors
-
-    def save_for_forward(self, *tensors: Any) -> None:
-        pass
-
-    def mark_non_differentiable(self, *tensors: Any) -> None:
-        pass
-
-    def set_materialize_grads(self, value: bool) -> None:
-        pass
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        return getattr(self, "to_save", ())
 
     def mark_dirty(self, *tensors: Any) -> None:  # noqa: ARG002
         raise UnsupportedOpError(
@@ -285,7 +248,7 @@ class _Functions:
         real = _real(results)
         if self._order > _ORDERS:
             return _UNDERIVABLE([*real.values()], [x for x in operands if _is_real(x)])
-        seeds = {place: _SEED(y) for place, y in real.items()}
+        seeds = {place: _SEED([y])[0] for place, y in real.items()}
         # As in PyTorch a result without a gradient has one of zeros.
         given = [torch.zeros_like(y) if isinstance(y, Tensor) else None for y in results]
         given = [seeds.get(place, dy) for place, dy in enumerate(given)]

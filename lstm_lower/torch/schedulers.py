@@ -1,9 +1,13 @@
-"""PyTorch's schedulers as formulas of the number of updates."""
+"""PyTorch's schedulers as formulas of the number of updates, or as tables of what they themselves set, run ahead."""
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -13,20 +17,20 @@ from torch.optim import lr_scheduler, swa_utils
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError
 from lstm_lower.graph.builder import Builder, Expr, Workspace
 from lstm_lower.passes.training import schedules
-from lstm_lower.passes.training.schedules import ChainedScheduler, Link, MovesMomentum, Schedule
+from lstm_lower.passes.training.schedules import ChainedScheduler, Link, MovesMomentum, RateTable, Schedule
 from lstm_lower.runtime.proof.reference import evaluate
-from lstm_lower.torch.scheduler_runs import tables_of
+from lstm_lower.torch.pytorch_errors import first_line
 
-# Scheduler -> ours and its options, which both have by the same names.
-_SCHEDULES: dict[type[Any], tuple[type[Any], tuple[str, ...]]] = {
-    lr_scheduler.StepLR: (schedules.StepLR, ("step_size", "gamma")),
-    lr_scheduler.ExponentialLR: (schedules.ExponentialLR, ("gamma",)),
-    lr_scheduler.ConstantLR: (schedules.ConstantLR, ("factor", "total_iters")),
-    lr_scheduler.LinearLR: (schedules.LinearLR, ("start_factor", "end_factor", "total_iters")),
-    lr_scheduler.PolynomialLR: (schedules.PolynomialLR, ("total_iters", "power")),
-    lr_scheduler.CosineAnnealingLR: (schedules.CosineAnnealingLR, ("T_max", "eta_min")),
-    lr_scheduler.CosineAnnealingWarmRestarts: (schedules.CosineAnnealingWarmRestarts, ("T_0", "eta_min", "T_mult")),
-}
+# Schedulers whose options bear the names of ours.
+_ALIKE = (
+    lr_scheduler.StepLR,
+    lr_scheduler.ExponentialLR,
+    lr_scheduler.ConstantLR,
+    lr_scheduler.LinearLR,
+    lr_scheduler.PolynomialLR,
+    lr_scheduler.CosineAnnealingLR,
+    lr_scheduler.CosineAnnealingWarmRestarts,
+)
 _FURTHER = (
     lr_scheduler.ChainedScheduler,
     lr_scheduler.CyclicLR,
@@ -35,10 +39,6 @@ _FURTHER = (
     lr_scheduler.SequentialLR,
     swa_utils.SWALR,
 )
-
-
-def _scheduled() -> list[str]:
-    return sorted(kind.__name__ for kind in (*_SCHEDULES, *_FURTHER))
 
 
 def number_of(value: Any) -> Any:
@@ -72,9 +72,12 @@ def schedules_of(
     return tables_of(scheduler, steps[0], until)
 
 
-def _formula_of(scheduler: lr_scheduler.LRScheduler, steps: int, group: int) -> Schedule | ChainedScheduler:
-    schedule = _unchecked(scheduler, steps, group)
+def _formula_of(scheduler: Any, steps: int, group: int) -> Schedule | ChainedScheduler:
+    chained = type(scheduler) is lr_scheduler.ChainedScheduler
+    for part in scheduler._schedulers if chained else [scheduler]:
+        _check_count(updates_of(part), steps)
     options = scheduler.optimizer.param_groups[group]
+    schedule = _chain(scheduler, group, options) if chained else _formula(scheduler, group)
     if not isinstance(schedule, ChainedScheduler):
         first = number_of(options["initial_lr"])
         _check("learning rate", number_of(options["lr"]), steps, lambda count: schedule.rate(count.like(first), count))
@@ -84,19 +87,16 @@ def _formula_of(scheduler: lr_scheduler.LRScheduler, steps: int, group: int) -> 
     return schedule
 
 
-def _unchecked(scheduler: lr_scheduler.LRScheduler, steps: int, group: int) -> Schedule | ChainedScheduler:
-    if type(scheduler) is lr_scheduler.ChainedScheduler:
-        parts = [_checked_count(part, steps, group) for part in scheduler._schedulers]
-        unlinked = [part for part in parts if not isinstance(part, Link)]
-        if unlinked:
-            raise UnsupportedOpError(
-                "a ChainedScheduler requires parts that change the rate before them, got "
-                f"{type(unlinked[0]).__name__}; {_way_on(scheduler)}"
-            )
-        options = scheduler.optimizer.param_groups[group]
-        first, present = (number_of(options[name]) for name in ("initial_lr", "lr"))
-        return ChainedScheduler([part for part in parts if isinstance(part, Link)], present / first if first else 1.0)
-    return _checked_count(scheduler, steps, group)
+def _chain(scheduler: Any, group: int, options: Mapping[str, Any]) -> ChainedScheduler:
+    parts = [_formula(part, group) for part in scheduler._schedulers]
+    unlinked = [part for part in parts if not isinstance(part, Link)]
+    if unlinked:
+        raise UnsupportedOpError(
+            "a ChainedScheduler requires parts that change the rate before them, got "
+            f"{type(unlinked[0]).__name__}; {_way_on(scheduler)}"
+        )
+    first, present = (number_of(options[name]) for name in ("initial_lr", "lr"))
+    return ChainedScheduler([part for part in parts if isinstance(part, Link)], present / first if first else 1.0)
 
 
 def updates_of(scheduler: Any) -> int:
@@ -105,11 +105,6 @@ def updates_of(scheduler: Any) -> int:
         scheduler = next(iter(scheduler._schedulers))
     told: int = scheduler.last_epoch
     return told
-
-
-def _checked_count(scheduler: lr_scheduler.LRScheduler, steps: int, group: int) -> Schedule:
-    _check_count(scheduler.last_epoch, steps)
-    return _formula(scheduler, group)
 
 
 def _check_count(told: int, steps: int) -> None:
@@ -175,14 +170,14 @@ def _formula(scheduler: Any, group: int) -> Schedule:
         return _one_cycle(scheduler, scheduler.optimizer.param_groups[group])
     if kind is lr_scheduler.CyclicLR and scheduler._scale_fn_custom is None:
         return _cyclic(scheduler, group)
-    if kind not in _SCHEDULES:
+    if kind not in _ALIKE:
         what = "CyclicLR with a scale_fn" if kind is lr_scheduler.CyclicLR else kind.__name__
         raise UnsupportedOpError(
-            f"a scheduler requires a formula of the number of updates, as {_scheduled()} have, got {what}; "
-            f"{_way_on(scheduler)}"
+            "a scheduler requires a formula of the number of updates, as "
+            f"{sorted(each.__name__ for each in (*_ALIKE, *_FURTHER))} have, got {what}; {_way_on(scheduler)}"
         )
-    ours, options = _SCHEDULES[kind]
-    schedule: Schedule = ours(**{name: getattr(scheduler, name) for name in options})
+    ours = getattr(schedules, kind.__name__)
+    schedule: Schedule = ours(*(getattr(scheduler, field.name) for field in dataclasses.fields(ours)))
     return schedule
 
 
@@ -220,4 +215,139 @@ def _momentums(options: Mapping[str, Any]) -> tuple[float, float]:
             "cycle_momentum requires momentums other than zero, of which PyTorch keeps none, got base_momentum "
             f"{found[0]:g} and max_momentum {found[1]:g}; base_momentum=1e-8 does nearly the same"
         )
+    return found
+
+
+# What a table may move: the rate, and by either name the momentum.
+_MOVING = ("lr", "momentum", "betas")
+# Options of a group: name -> value.
+Options = dict[str, Any]
+
+
+def tables_of(scheduler: lr_scheduler.LRScheduler, done: int, until: int) -> list[RateTable]:
+    """The learning rates of each group of a scheduler's optimizer, in a table.
+
+    Args:
+        scheduler: any that is stepped without an argument. It runs ahead twice, and is put back.
+        done: number of updates that were done.
+        until: number of updates in all.
+
+    Raises:
+        InvalidInputError: no update is left; the scheduler fails, or its rates are not numbers.
+        UnsupportedOpError: it changes more than rates and momentum, or does not do the same twice.
+    """
+    if until <= done:
+        raise InvalidInputError(f"schedule_steps requires more updates than were done, {done}, got {until}")
+    kind = type(scheduler).__name__
+    runs = _ahead(scheduler, until - done)
+    tables = [_table(kind, [groups[number] for groups in runs], done) for number in range(len(runs[0]))]
+    if runs != _ahead(scheduler, until - done):
+        raise UnsupportedOpError(
+            f"schedule_steps requires a {kind} whose functions depend on the number of updates alone, got other rates "
+            "in a second run; make them functions of their argument"
+        )
+    return tables
+
+
+def _table(kind: str, run: list[Options], done: int) -> RateTable:
+    first = run[0]
+    for place, options in enumerate(run):
+        changed = [name for name in first if name not in _MOVING and options[name] != first[name]]
+        if "betas" in first and options["betas"][1:] != first["betas"][1:]:
+            changed.append("betas[1]")
+        if changed:
+            raise UnsupportedOpError(
+                f"schedule_steps requires a {kind} that changes learning rates and momentum alone, got one that "
+                f"changes {changed[0]} after {done + place} updates; what='gradients' makes a step for an optimizer "
+                "that you write yourself"
+            )
+        if not math.isfinite(options["lr"]):
+            raise InvalidInputError(
+                f"schedule_steps requires a {kind} whose learning rates are finite, got {options['lr']} after "
+                f"{done + place} updates; a smaller schedule_steps ends before"
+            )
+    initial = first["initial_lr"]
+    if initial == 0 and any(options["lr"] for options in run):
+        raise InvalidInputError(
+            f"schedule_steps requires rates in proportion to a first one, got 0 as the first of a {kind}; a small one "
+            "does nearly the same"
+        )
+    momentums = tuple(options["betas"][0] if "betas" in options else options.get("momentum", 0.0) for options in run)
+    moves = len(set(momentums)) > 1
+    if moves and min(momentums) == 0:
+        raise UnsupportedOpError(
+            f"schedule_steps requires a {kind} with momentums other than zero, of which PyTorch keeps none, got 0; "
+            "1e-8 does nearly the same"
+        )
+    factors = tuple(options["lr"] / initial if initial else 0.0 for options in run)
+    return RateTable(factors, done, momentums if moves else ())
+
+
+def _ahead(scheduler: lr_scheduler.LRScheduler, updates: int) -> list[list[Options]]:
+    """The options of each group in each of the updates to come."""
+    groups = scheduler.optimizer.param_groups
+    names = [*scheduler.optimizer.defaults, "initial_lr"]
+    found = []
+    with _put_back(scheduler), warnings.catch_warnings():
+        # No optimizer is stepped between.
+        warnings.simplefilter("ignore")
+        for update in range(updates):
+            if update:
+                try:
+                    scheduler.step()
+                except Exception as error:
+                    raise InvalidInputError(
+                        f"schedule_steps requires a scheduler that can be stepped as often, got {first_line(error)} of "
+                        f"a {type(scheduler).__name__} at its step {update}; a smaller schedule_steps ends before"
+                    ) from error
+            found.append([{name: number_of(group[name]) for name in names if name in group} for group in groups])
+    return found
+
+
+@contextlib.contextmanager
+def _put_back(scheduler: lr_scheduler.LRScheduler) -> Iterator[None]:
+    """Lets a scheduler run on copies of what it and its parts hold, and puts its optimizer's options back.
+
+    The scheduler and the optimizer stay the objects that they are, as functions may look at them.
+    """
+    parts = _parts(scheduler)
+    optimizer = scheduler.optimizer
+    groups = [dict(group) for group in optimizer.param_groups]
+    tensors = [(value, value.clone()) for group in groups for value in group.values() if isinstance(value, Tensor)]
+    stay = {id(each): each for each in (optimizer, *parts)}
+    held = [(part, dict(vars(part))) for part in parts]
+    try:
+        copies = copy.deepcopy([kept for _, kept in held], stay)
+    except Exception as error:
+        raise InvalidInputError(
+            f"schedule_steps requires a scheduler that copy.deepcopy can copy, got {first_line(error)} of a "
+            f"{type(scheduler).__name__}"
+        ) from error
+    try:
+        for part, copied in zip(parts, copies, strict=True):
+            vars(part).update(copied)
+        yield
+    finally:
+        for part, kept in held:
+            vars(part).clear()
+            vars(part).update(kept)
+        for group, kept in zip(optimizer.param_groups, groups, strict=True):
+            group.clear()
+            group.update(kept)
+        for value, before in tensors:
+            value.detach().copy_(before)
+
+
+def _parts(scheduler: lr_scheduler.LRScheduler) -> list[lr_scheduler.LRScheduler]:
+    """A scheduler and those that it holds, each once."""
+    found: list[lr_scheduler.LRScheduler] = []
+    waiting = [scheduler]
+    while waiting:
+        part = waiting.pop()
+        if any(part is known for known in found):
+            continue
+        found.append(part)
+        for value in vars(part).values():
+            held = value if isinstance(value, (list, tuple)) else [value]
+            waiting += [each for each in held if isinstance(each, lr_scheduler.LRScheduler)]
     return found

@@ -25,6 +25,7 @@ from typing import Any, Protocol, TypeVar
 import onnx_ir as ir
 import torch
 from onnx_ir.tensor_adapters import from_torch_dtype, to_torch_dtype
+from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from lstm_lower.dtypes import is_complex
@@ -33,6 +34,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.values import Dim
 from lstm_lower.torch.aten.sizes import Sizes
+from lstm_lower.torch.aten.tracing import operator
 
 Result = Expr | Sequence[Expr | None] | None
 Formula = Callable[..., Result]
@@ -251,3 +253,27 @@ def _category(dtype: torch.dtype) -> int:
     if dtype.is_complex:
         return 3
     return 2 if dtype.is_floating_point else int(dtype != torch.bool)
+
+
+def node_operator(schema: str, domain: str, op_type: str, *, like: int = 0) -> Callable[..., list[Tensor]]:
+    """Declares an operator of ours on lists of tensors that becomes a node of a domain, with their number as `count`.
+
+    Args:
+        schema: of the operator.
+        domain: of the node.
+        op_type: of the node.
+        like: which of the lists has the sizes of the results.
+
+    Returns:
+        The overload, to be called in traces.
+    """
+
+    @operator(schema)
+    def declared(*groups: Sequence[Tensor]) -> list[Tensor]:
+        return [x.new_empty(x.shape) for x in groups[like]]
+
+    @translates(declared)
+    def _node(n: AtenCall, *groups: Sequence[Expr]) -> Sequence[Expr]:
+        return n.of_domain(domain, op_type, [x for group in groups for x in group], count=len(groups[0]))
+
+    return declared
