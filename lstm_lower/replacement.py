@@ -36,3 +36,15 @@ def standing_in(holder: Any, attributes: Mapping[str, Any]) -> Iterator[None]:
                 vars(holder)[name] = before[name]
             else:
                 del vars(holder)[name]
+
+
+@contextlib.contextmanager
+def names_added(names: dict[str, Any], values: Mapping[str, Any]) -> Iterator[None]:
+    """Puts values under names that are not there yet, as of a module's globals, within the block."""
+    added = {name: value for name, value in values.items() if name not in names}
+    names.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            del names[name]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from torch import Tensor, nn
@@ -54,41 +55,38 @@ def requested(dynamic_shapes: DynamicShapes, names: Sequence[str], tensors: Sequ
 
 def _open(name: str, axes: Any, shape: tuple[int, ...]) -> set[int]:
     """The open axes of an input."""
-    if axes is None:
-        return set()
+    given = axes
     if isinstance(axes, (list, tuple)) and axes and not all(isinstance(axis, int) for axis in axes):
         if len(axes) != len(shape):
             raise InvalidInputError(
                 f"dynamic_shapes requires one entry for each of the {len(shape)} axes of '{name}', or numbers of axes, "
                 f"got {axes!r}"
             )
-        axes = dict(enumerate(axes))
-    if isinstance(axes, Mapping):
-        found = {axis for axis, size in axes.items() if _is_open(name, axis, size, shape)}
+        given = dict(enumerate(axes))
     elif isinstance(axes, (list, tuple, set, frozenset, range)):
-        found = set(axes)
-    else:
+        given = dict.fromkeys(axes, Dim.AUTO)
+    elif axes is not None and not isinstance(axes, Mapping):
         raise InvalidInputError(
             f"dynamic_shapes requires axes in a list, or axis -> Dim or name, for '{name}', got {axes!r}"
             + (f"; write [{axes}]" if isinstance(axes, int) and not isinstance(axes, bool) else "")
         )
-    for axis in axes:
+    for axis in given or ():
         if not isinstance(axis, int) or isinstance(axis, bool) or not 0 <= axis < len(shape):
             count = f"0 to {len(shape) - 1}" if shape else "none, as it is a scalar"
             raise InvalidInputError(
                 f"dynamic_shapes requires axes of '{name}', {count}, got {axis!r}"
                 + (f"; write {axis + len(shape)}" if isinstance(axis, int) and -len(shape) <= axis < 0 else "")
             )
-    return found
+    return {axis for axis, size in (given or {}).items() if _is_open(name, axis, size, shape[axis])}
 
 
-def _is_open(name: str, axis: Any, size: Any, shape: tuple[int, ...]) -> bool:
+def _is_open(name: str, axis: int, size: Any, example: int) -> bool:
     if size is None or size is Dim.STATIC:
         return False
     if isinstance(size, int) and not isinstance(size, bool):
-        if axis in range(len(shape)) and size != shape[axis]:
+        if size != example:
             raise InvalidInputError(
-                f"dynamic_shapes requires the example's size {shape[axis]} for an axis that is not open, got {size} "
+                f"dynamic_shapes requires the example's size {example} for an axis that is not open, got {size} "
                 f"for axis {axis} of '{name}'"
             )
         return False
@@ -121,20 +119,22 @@ def choices(names: Sequence[str], tensors: Sequence[Tensor], wanted: Requested) 
     if wanted != "auto":
         yield [wanted.get(name, set()) for name in names]
         return
-    shapes = [tuple(tensor.shape) for tensor in tensors]
-    most = max(map(len, shapes))
-    # Often one axis alone must have a size: one that is repeated, or a height that convolutions bring down to 1.
-    single = [frozenset(axis for axis, size in enumerate(shape) if axis == 0 or size != 1) for shape in shapes]
-    # A first axis of size 1 may be one that is repeated too, beside batches of other sizes.
-    repeated = [frozenset(axis for axis, size in enumerate(shape) if size != 1) for shape in shapes]
-    without = (frozenset(range(most)) - {closed} for closed in range(1, most))
-    first = (frozenset(range(count)) for count in (2, 1))
-    # Where it is the first that must have a size, others need not.
-    last = frozenset(range(1, most)), frozenset[int]()
-    same = ([open_] * len(shapes) for open_ in (frozenset(range(most)), *without, *first, *last))
-    chosen = [[open_ & set(range(len(shape))) for open_, shape in zip(each, shapes, strict=True)] for each in same]
-    for each in dict.fromkeys(map(tuple, (chosen[0], single, repeated, *chosen[1:]))):
-        yield [set(open_) for open_ in each]
+    most = max(tensor.dim() for tensor in tensors)
+    tests: list[Callable[[int, int], bool]] = [
+        lambda axis, size: True,  # noqa: ARG005
+        # Often one axis alone must have a size: one that is repeated, or a height that convolutions bring down to 1.
+        lambda axis, size: axis == 0 or size != 1,
+        # A first axis of size 1 may be one that is repeated too, beside batches of other sizes.
+        lambda axis, size: size != 1,  # noqa: ARG005
+        *(functools.partial(lambda closed, axis, size: axis != closed, closed) for closed in range(1, most)),  # noqa: ARG005
+        lambda axis, size: axis < 2,  # noqa: ARG005
+        lambda axis, size: axis < 1,  # noqa: ARG005
+        # Where it is the first that must have a size, others need not.
+        lambda axis, size: axis > 0,  # noqa: ARG005
+        lambda axis, size: False,  # noqa: ARG005
+    ]
+    for test in tests:
+        yield [{axis for axis, size in enumerate(tensor.shape) if test(axis, size)} for tensor in tensors]
 
 
 def check_open(wanted: Requested, fixed: Mapping[str, Mapping[int, str]]) -> None:

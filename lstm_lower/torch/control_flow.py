@@ -11,7 +11,7 @@ import contextvars
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,7 +22,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_map_only, tree_unflatten
 
 from lstm_lower.errors import UnsupportedOpError
-from lstm_lower.torch.hooks import handed_on
+from lstm_lower.replacement import replaced
+from lstm_lower.torch.hooks import handed_on, put_in
 
 Function = Callable[..., Any]
 
@@ -64,7 +65,7 @@ class _Replacing(TorchFunctionMode):
     ) -> Any:
         """Calls the function of the operands."""
         del types
-        args, kwargs = tree_map(lambda x: self._places.get(id(x), x), (args, kwargs or {}))
+        args, kwargs = put_in((args, kwargs or {}), self._places)
         return func(*args, **kwargs)
 
 
@@ -135,8 +136,6 @@ def handlers(mode: TorchFunctionMode) -> dict[Any, Function]:
     """What stands for control flow while a module is traced under a mode."""
 
     def cond(pred: Any, true_fn: Function, false_fn: Function, operands: Sequence[Any]) -> Any:
-        if _is_traced(true_fn):
-            return NotImplemented
         leaves, spec = tree_flatten(tuple(operands))
         leaves = _distinct(leaves)
         branches = [_of_leaves(function, spec) for function in (true_fn, false_fn)]
@@ -144,8 +143,6 @@ def handlers(mode: TorchFunctionMode) -> dict[Any, Function]:
         return lifted.nested(torch.ops.higher_order.cond(pred, *lifted.functions, (*leaves, *lifted.captured)))
 
     def while_loop(cond_fn: Function, body_fn: Function, carried_inputs: Any, additional_inputs: Any) -> Any:
-        if _is_traced(body_fn):
-            return NotImplemented
         leaves, spec = tree_flatten(tuple(carried_inputs))
         leaves = _distinct(leaves)
         parts = [_of_leaves(function, spec) for function in (cond_fn, body_fn)]
@@ -156,8 +153,6 @@ def handlers(mode: TorchFunctionMode) -> dict[Any, Function]:
         return lifted.nested(results, 1)
 
     def scan(combine_fn: Function, init: Any, xs: Any, additional_inputs: Any) -> Any:
-        if _is_traced(combine_fn):
-            return NotImplemented
         together = _distinct([*init, *xs])
         init, xs = together[: len(init)], together[len(init) :]
         slices = [x.select(0, 0) for x in xs]
@@ -166,14 +161,23 @@ def handlers(mode: TorchFunctionMode) -> dict[Any, Function]:
         return lifted.nested(torch.ops.higher_order.scan(lifted.functions[0], list(init), list(xs), rest))
 
     def mapped(f: Function, xs: Sequence[Tensor], args: Sequence[Any]) -> Any:
-        if _is_traced(f):
-            return NotImplemented
         # A scan carries something.
         results = scan(lambda none, *parts: (none.clone(), f(*parts)), [torch.zeros(())], xs, tuple(args))
         return results[1]
 
     ops = torch.ops.higher_order
-    return {ops.cond: cond, ops.while_loop: while_loop, ops.scan: scan, ops.map_impl: mapped}
+    made: dict[Any, Function] = {ops.cond: cond, ops.while_loop: while_loop, ops.scan: scan, ops.map_impl: mapped}
+    return {op: _unless_traced(handler) for op, handler in made.items()}
+
+
+def _unless_traced(handler: Function) -> Function:
+    """A trace is handed on from one of PyTorch's layers to the next as it is."""
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        traced = any(isinstance(x, torch.fx.GraphModule) for x in (*args, *kwargs.values()))
+        return NotImplemented if traced else handler(*args, **kwargs)
+
+    return called
 
 
 class Plainly(TorchFunctionMode):
@@ -219,8 +223,7 @@ def _scan(combine_fn: Function, init: Sequence[Any], xs: Sequence[Any], addition
 
 
 def _map(f: Function, xs: Sequence[Tensor], args: Sequence[Any]) -> Any:
-    made = [tree_flatten(f(*parts, *args)) for parts in zip(*xs, strict=True)]
-    return tree_unflatten([*map(torch.stack, zip(*(leaves for leaves, _ in made), strict=True))], made[0][1])
+    return _scan(f, (), xs, args)
 
 
 def _check_packed(x: Tensor, lengths: Tensor, batch_first: bool) -> None:
@@ -248,8 +251,7 @@ _UNCHECKED: dict[Any, Callable[..., None]] = {
 }
 
 
-@contextlib.contextmanager
-def batches_first() -> Iterator[None]:
+def batches_first() -> contextlib.AbstractContextManager[None]:
     """Lets `vmap` batch along first axes alone, as a trace of any other one holds tensors of the trace itself."""
     module: Any = torch._functorch.apis
     before = module.vmap_impl
@@ -265,15 +267,10 @@ def batches_first() -> Iterator[None]:
         result = before(func, in_dims, 0, randomness, chunk_size, *args, **options)
         return tree_map(lambda x: x.movedim(0, out_dims), result) if out_dims else result
 
-    module.vmap_impl = moved
-    try:
-        yield
-    finally:
-        module.vmap_impl = before
+    return replaced(module, "vmap_impl", moved)
 
 
-@contextlib.contextmanager
-def any_length() -> Iterator[None]:
+def any_length() -> contextlib.AbstractContextManager[None]:
     """Associative scans in order, of any length: PyTorch's halve it again and again, which fixes it."""
     # The package has a function of the module's name.
     module: Any = importlib.import_module("torch._higher_order_ops.associative_scan")
@@ -297,12 +294,7 @@ def any_length() -> Iterator[None]:
         joined = (torch.cat([x.unsqueeze(0), y[: length - 1]]) for x, y in zip(first, made, strict=True))
         return [x.movedim(0, dim) for x in joined]
 
-    before = module.generic_associative_scan
-    module.generic_associative_scan = in_order
-    try:
-        yield
-    finally:
-        module.generic_associative_scan = before
+    return replaced(module, "generic_associative_scan", in_order)
 
 
 _PLAIN: dict[Any, Function] = {
@@ -320,11 +312,6 @@ def _distinct(values: Sequence[Any]) -> list[Any]:
         occurs = isinstance(x, Tensor) and any(x is y for y in found)
         found.append(x.clone() if occurs else x)
     return found
-
-
-def _is_traced(function: Any) -> bool:
-    """Whether a function is a trace, which is handed from one of PyTorch's layers to the next."""
-    return isinstance(function, torch.fx.GraphModule)
 
 
 def _of_leaves(function: Function, spec: TreeSpec) -> Function:

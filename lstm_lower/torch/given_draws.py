@@ -80,14 +80,15 @@ class GivenDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         before = torch.get_rng_state()
         result = func(*args, **kwargs)
         formula = _FORMULAS.get(name.removesuffix("_").removesuffix("_like"))
-        found = None if formula is None else formula(functools.partial(self._drawn, result), operands, result.shape)
+        found = None if formula is None else formula(functools.partial(self._drawn, result), operands)
         if found is not None:
             return result.copy_(found)
         elsewhere = any(x.device.type != "cpu" for x in tree_leaves(result) if isinstance(x, Tensor))
         self.unknown |= elsewhere or not torch.equal(before, torch.get_rng_state())
         return result
 
-    def _drawn(self, like: Tensor, shape: Sequence[int]) -> Tensor:
+    def _drawn(self, like: Tensor, shape: Sequence[int] | None = None) -> Tensor:
+        shape = like.shape if shape is None else shape
         linear, square, by_draw, first = self.plan
         place = torch.arange(math.prod(shape), device=like.device)
         part = (place * (linear + square * place) + (len(self.shapes) * by_draw + first)) % _PARTS
@@ -95,58 +96,54 @@ class GivenDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return ((2 * part + 1).float() / (2 * _PARTS)).reshape(shape)
 
 
-Draw = Callable[[Sequence[int]], Tensor]
+# Numbers between 0 and 1, of the result's shape or another one.
+Draw = Callable[..., Tensor]
 Operands = Mapping[str, Any]
 
 
-def _uniform(draw: Draw, operands: Operands, shape: Sequence[int]) -> Any:
+def _uniform(draw: Draw, operands: Operands) -> Any:
     low = operands.get("from", 0.0)
-    return draw(shape) * (operands.get("to", 1.0) - low) + low
+    return draw() * (operands.get("to", 1.0) - low) + low
 
 
-def _normal(draw: Draw, operands: Operands, shape: Sequence[int]) -> Any:
-    return _around_zero(draw(shape)) * operands.get("std", 1.0) + operands.get("mean", 0.0)
+def _normal(draw: Draw, operands: Operands) -> Any:
+    return _around_zero(draw()) * operands.get("std", 1.0) + operands.get("mean", 0.0)
 
 
 def _around_zero(uniform: Any) -> Any:
     return (uniform - 0.5) * math.sqrt(12)
 
 
-def _bernoulli(draw: Draw, operands: Operands, shape: Sequence[int]) -> Any:
-    return draw(shape) < operands.get("p", operands["self"])
+def _bernoulli(draw: Draw, operands: Operands) -> Any:
+    return draw() < operands.get("p", operands["self"])
 
 
-def _whole(draw: Draw, operands: Operands, shape: Sequence[int]) -> Any:
+def _whole(draw: Draw, operands: Operands) -> Any:
     low, high = operands.get("low", operands.get("from", 0)), operands.get("high", operands.get("to"))
-    return (draw(shape) * ((WHOLE if high is None else high) - low)).floor() + low
+    return (draw() * ((WHOLE if high is None else high) - low)).floor() + low
 
 
-def _permutation(draw: Draw, operands: Operands, shape: Sequence[int]) -> Any:  # noqa: ARG001
-    return draw(shape).argsort()
-
-
-def _multinomial(draw: Draw, operands: Operands, shape: Sequence[int]) -> Any:
+def _multinomial(draw: Draw, operands: Operands) -> Any:
     shares = operands["self"]
     if operands["replacement"]:
         ends = (shares / shares.sum(-1, keepdim=True)).cumsum(-1)[..., :-1]
-        places = (draw(shape).unsqueeze(-1) > ends.unsqueeze(-2)).sum(-1)
-    else:
-        places = (shares / -draw(shares.shape).log()).sort(dim=-1, descending=True, stable=True).indices
-    return places[..., : shape[-1]]
+        return (draw().unsqueeze(-1) > ends.unsqueeze(-2)).sum(-1)
+    places = (shares / -draw(shares.shape).log()).sort(dim=-1, descending=True, stable=True).indices
+    return places[..., : operands["num_samples"]]
 
 
-def _slopes(draw: Draw, operands: Operands, shape: Sequence[int]) -> Any:
+def _slopes(draw: Draw, operands: Operands) -> Any:
     if not operands["training"]:
         return None
     x, noise, low, high = (operands[name] for name in ("self", "noise", "lower", "upper"))
-    noise.copy_(torch.where(x <= 0, draw(shape) * (high - low) + low, 1.0))
+    noise.copy_(torch.where(x <= 0, draw() * (high - low) + low, 1.0))
     return x * noise
 
 
 # PyTorch's own formulas of the draws below.
 _BY_PYTORCH = ("exponential", "geometric", "cauchy", "log_normal")
 
-_FORMULAS: dict[str, Callable[[Draw, Operands, Sequence[int]], Any]] = {
+_FORMULAS: dict[str, Callable[[Draw, Operands], Any]] = {
     "rand": _uniform,
     "uniform": _uniform,
     "randn": _normal,
@@ -154,7 +151,7 @@ _FORMULAS: dict[str, Callable[[Draw, Operands, Sequence[int]], Any]] = {
     "bernoulli": _bernoulli,
     "randint": _whole,
     "random": _whole,
-    "randperm": _permutation,
+    "randperm": lambda draw, _: draw().argsort(),
     "multinomial": _multinomial,
     "rrelu_with_noise": _slopes,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -68,6 +68,13 @@ class ParameterHooks:
                 part._parameters[key] = parameter
 
 
+def put_in(operands: Any, places: Mapping[int, Tensor]) -> Any:
+    """Operands with others in the places of tensors of some identities."""
+    if places and any(id(x) in places for x in tree_leaves(operands)):
+        return tree_map_only(Tensor, lambda x: places.get(id(x), x), operands)
+    return operands
+
+
 class _Handle:
     """What `register_hook` returns."""
 
@@ -83,23 +90,18 @@ class ResultHooks:
     """The hooks on results while a module is traced: what reads such a result reads what goes through its hooks."""
 
     def __init__(self) -> None:
-        # Result -> itself, so that no other one gets its identity, its hooks, what stands in its place, and how often
-        # that had been changed in place.
-        self._hooked: dict[int, tuple[Tensor, list[Hook], Tensor, int]] = {}
+        # Result -> itself, so that no other one gets its identity, its hooks, and the version of what stands for it.
+        self._hooked: dict[int, tuple[Tensor, list[Hook], int]] = {}
+        self._behind: dict[int, Tensor] = {}
         self._read: dict[int, Tensor] = {}
 
     def replaced(self, operands: Any) -> Any:
         """Operands behind their hooks."""
-        if not any(id(x) in self._hooked for x in tree_leaves(operands)):
-            return operands
-        return tree_map_only(Tensor, self._behind, operands)
-
-    def _behind(self, x: Tensor) -> Tensor:
-        return self._hooked[id(x)][2] if id(x) in self._hooked else x
+        return put_in(operands, self._behind)
 
     def look(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> None:
         """Takes down what a function has read; what it has changed in place is another value."""
-        if any(hooked._version != version for _, _, hooked, version in self._hooked.values()):
+        if any(self._behind[key]._version != version for key, (_, _, version) in self._hooked.items()):
             raise UnsupportedOpError(
                 "a hook on a tensor in forward requires a tensor that stays as it is, got one that is changed in place "
                 "behind it; make a new tensor of it (`y = y.relu()`)"
@@ -111,16 +113,15 @@ class ResultHooks:
 
     def register(self, x: Tensor, hook: Hook) -> _Handle:
         """Lets the gradient of a result, as far as it is read from now on, go through a hook."""
-        before = self._behind(x)
-        if id(before) in self._read:
+        if id(self._behind.get(id(x), x)) in self._read:
             raise UnsupportedOpError(
                 "a hook on a tensor in forward requires that nothing has read the tensor, got one that is registered "
                 "behind a use of it; call register_hook right after the tensor is made"
             )
         hooks = [*(self._hooked[id(x)][1] if id(x) in self._hooked else []), hook]
         apply: Callable[..., Tensor] = _Hooked.apply
-        hooked = apply(x, "a tensor in forward or loss", hooks)
-        self._hooked[id(x)] = x, hooks, hooked, hooked._version
+        self._behind[id(x)] = hooked = apply(x, "a tensor in forward or loss", hooks)
+        self._hooked[id(x)] = x, hooks, hooked._version
         return _Handle()
 
 

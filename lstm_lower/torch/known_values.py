@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from lstm_lower.torch.hooks import put_in
+
 # Functions that make tensors of numbers.
 _FACTORIES: set[Any] = {
     torch.arange,
@@ -185,9 +187,7 @@ class Held:
     def replaced(self, known: KnownValues, operands: Any) -> Any:
         """Operands in which what is traced stands in the place of what the module holds otherwise."""
         self._look(known)
-        if not any(id(x) in self._traced for x in tree_leaves(operands)):
-            return operands
-        return tree_map_only(Tensor, lambda x: self._traced.get(id(x), x), operands)
+        return put_in(operands, self._traced)
 
     def _look(self, known: KnownValues) -> None:
         """Finds what stands in the place of what, when that begins."""

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch._export.verifier import Verifier
 
-from lstm_lower.replacement import replaced
+from lstm_lower.replacement import names_added, replaced
 from lstm_lower.torch.pytorch_errors import frames, is_users
 
 T = TypeVar("T")
@@ -101,7 +101,7 @@ def open_numbers(trace: Callable[[], T]) -> T:
                 for owner, name, is_open in asked:
                     held.enter_context(replaced(owner, name, asking(getattr(owner, name, _as_float), is_open)))
                 for names in files:
-                    held.enter_context(_open_in(names))
+                    held.enter_context(names_added(names, _OPEN))
                 return trace()
         except (torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode, _OpenNumberError) as error:
             failed = [frame.f_globals for frame, _ in frames(error) if "__name__" in frame.f_globals][-1:]
@@ -113,18 +113,6 @@ def open_numbers(trace: Callable[[], T]) -> T:
 def _as_float(x: Any) -> float:
     """What Python does for a size, which has no `__float__` of its own."""
     return float(int(x))
-
-
-@contextlib.contextmanager
-def _open_in(names: dict[str, Any]) -> Iterator[None]:
-    ours = {"int": _Open("int", (), {}), "float": _Open("float", (), {}), "len": _length}
-    ours = {name: value for name, value in ours.items() if name not in names}
-    names.update(ours)
-    try:
-        yield
-    finally:
-        for name in ours:
-            del names[name]
 
 
 def _length(x: Any) -> Any:
@@ -144,3 +132,6 @@ class _Open(type):
 
     def __instancecheck__(cls, x: Any) -> bool:
         return isinstance(x, getattr(builtins, cls.__name__))
+
+
+_OPEN = {"int": _Open("int", (), {}), "float": _Open("float", (), {}), "len": _length}

@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 from lstm_lower.errors import LstmLowerError, UnsupportedOpError, some
 from lstm_lower.passes.inline import InlineFunctionsPass
 from lstm_lower.passes.training.updates import UpdateModel, UpdateRate
+from lstm_lower.replacement import names_added
 from lstm_lower.torch.export import export
 from lstm_lower.torch.interface import numbers
 from lstm_lower.torch.pytorch_errors import first_line
@@ -51,17 +52,14 @@ def update_model(
     Raises:
         UnsupportedOpError: its step fails, cannot be traced, or keeps what is no part of its state.
     """
-    kind = type(optimizer).__name__
     run = _Run(optimizer, names)
     try:
         first = run.first_state()
     except LstmLowerError:
         raise
     except Exception as error:
-        raise UnsupportedOpError(
-            f"optimizer requires a step that runs without a closure, got {kind}, which fails with "
-            f"{first_line(error)}; {_WAY}"
-        ) from error
+        got = f", which fails with {first_line(error)}"
+        raise _refused(optimizer, "a step that runs without a closure", got) from error
     moving = run.moving(first)
     update = _Update(run, first, moving)
     inputs = (
@@ -73,13 +71,15 @@ def update_model(
     try:
         model = export(update, inputs, None).model
     except UnsupportedOpError as error:
-        raise UnsupportedOpError(
-            f"optimizer requires a step that can be traced, got {kind}: {first_line(error)}; {_WAY}"
-        ) from error
+        raise _refused(optimizer, "a step that can be traced", f": {first_line(error)}") from error
     InlineFunctionsPass()(model)
     state = {_name(path, run.used): numbers(_as_tensor(_at(first, path))) for path in moving}
     counters = {name for name, array in state.items() if array.dtype.kind in "iu"}
     return UpdateModel(model, run.used, state, counters, rates), {_name(path, run.used): path for path in moving}
+
+
+def _refused(optimizer: torch.optim.Optimizer, required: str, got: str, way: str = _WAY) -> UnsupportedOpError:
+    return UnsupportedOpError(f"optimizer requires {required}, got {type(optimizer).__name__}{got}; {way}")
 
 
 def same_kind(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
@@ -121,7 +121,6 @@ class _Run:
         state: Callable[[], dict[str, Any]] = dict,
     ) -> Held:
         """Does a step in place of weights; what is held afterwards."""
-        kind = type(self._optimizer)
         of = {id(parameter): x for parameter, x in zip(self._parameters, weights, strict=True)}
         own = same_kind(self._optimizer)
         for group, options, rate in zip(self._optimizer.param_groups, held[1], rates, strict=True):
@@ -133,19 +132,14 @@ class _Run:
             own.state[x].update(kept)
         before = _plain_numbers(vars(own))
         with torch.no_grad():
-            kind.step(own)
+            type(own).step(own)
         if others := [name for name, x in _plain_numbers(vars(own)).items() if x != before.get(name)]:
-            raise UnsupportedOpError(
-                f"optimizer requires all that it counts in its state or its groups, got {kind.__name__}, which keeps "
-                f"{some(others)} on itself; {_WAY}"
-            )
+            got = f", which keeps {some(others)} on itself"
+            raise _refused(own, "all that it counts in its state or its groups", got)
         groups = [{key: x for key, x in group.items() if key != "params"} for group in own.param_groups]
         for options, rate in zip(groups, rates, strict=True):
             if options.pop("lr") is not rate:
-                raise UnsupportedOpError(
-                    f"optimizer requires a step that leaves its learning rate, got {kind.__name__}, which sets it; "
-                    f"{_WAY}"
-                )
+                raise _refused(own, "a step that leaves its learning rate", ", which sets it")
         return [dict(own.state[x]) for x in weights], groups
 
     def after(self, held: Held, seed: int, state: Callable[[], dict[str, Any]] = dict) -> tuple[list[Tensor], Held]:
@@ -176,11 +170,9 @@ class _Run:
         for seed in (1, 2):
             ours, theirs = (pytree.tree_leaves(self.after(each, seed)) for each in (first, held))
             if len(ours) != len(theirs) or not all(map(_equal, ours, theirs)):
-                raise UnsupportedOpError(
-                    f"optimizer requires a state with which its first step is like later ones, got "
-                    f"{type(self._optimizer).__name__} without any; do the first step in PyTorch (loss.backward() and "
-                    "optimizer.step()), and call ll.from_torch after it"
-                )
+                required = "a state with which its first step is like later ones"
+                way = "do the first step in PyTorch (loss.backward() and optimizer.step()), and ll.from_torch after it"
+                raise _refused(self._optimizer, required, " without any", way)
         return first
 
     def moving(self, first: Held) -> list[Path]:
@@ -188,13 +180,11 @@ class _Run:
         later = self.after(first, 1)[1]
         before, after = (dict(pytree.tree_flatten_with_path(each)[0]) for each in (first, later))
         if before.keys() != after.keys():
-            raise UnsupportedOpError(
-                f"optimizer requires a state whose parts stay, got {type(self._optimizer).__name__}; {_WAY}"
-            )
+            raise _refused(self._optimizer, "a state whose parts stay", "")
         return [
             tuple(map(_key, path))
             for path, x in before.items()
-            if isinstance(x, Tensor) or (_is_number(x) and _differs(x, after[path]))
+            if isinstance(x, Tensor) or (_is_number(x) and not _equal(x, after[path]))
         ]
 
 
@@ -208,14 +198,16 @@ class _Update(nn.Module):
     def forward(
         self, rates: list[Tensor], weights: list[Tensor], gradients: list[Tensor], held: list[Tensor]
     ) -> tuple[Tensor, ...]:
-        state = _copied(self._first)
+        # Containers anew, with the same leaves.
+        state: Held = pytree.tree_map(lambda x: x, self._first)
         for path, x in zip(self._moving, held, strict=True):
             before = _at(self._first, path)
             _at(state, path[:-1])[path[-1]] = x.clone() if isinstance(before, Tensor) else _number(x, before)
         own, given = [x.clone() for x in weights], [x.clone() for x in gradients]
         with _comparing_numbers(type(self._run._optimizer)), _OpenScalars():
             after = self._run.step(own, given, state, [rate.item() for rate in rates])
-            return (*own, *[_like(_at(after, path), x) for path, x in zip(self._moving, held, strict=True)])
+            pairs = [(_at(after, path), x) for path, x in zip(self._moving, held, strict=True)]
+            return (*own, *[y if isinstance(y, Tensor) else torch.scalar_tensor(y, dtype=x.dtype) for y, x in pairs])
 
 
 class _FirstValues(dict[str, Any]):
@@ -249,7 +241,7 @@ class _OpenScalars(TorchFunctionMode):
     }
 
     def __torch_function__(
-        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(function, "__name__", "")
@@ -293,19 +285,8 @@ def _comparing_numbers(kind: type[Any]) -> Iterator[None]:
     with contextlib.ExitStack() as held:
         for names in {id(step.__globals__): step.__globals__ for step in steps}.values():
             ours = {"min": either("min", torch.minimum), "max": either("max", torch.maximum)}
-            held.enter_context(_named(names, {key: x for key, x in ours.items() if key not in names}))
+            held.enter_context(names_added(names, ours))
         yield
-
-
-@contextlib.contextmanager
-def _named(names: dict[str, Any], ours: Mapping[str, Any]) -> Iterator[None]:
-    """Adds names for a while."""
-    names.update(ours)
-    try:
-        yield
-    finally:
-        for name in ours:
-            del names[name]
 
 
 def _number(x: Tensor, before: float) -> Any:
@@ -329,12 +310,6 @@ def _at(held: Any, path: Path) -> Any:
     return held
 
 
-def _copied(held: Held) -> Held:
-    """Containers anew, with the same leaves."""
-    copied: Held = pytree.tree_map(lambda x: x, held)
-    return copied
-
-
 def _name(path: Path, weights: Sequence[str]) -> str:
     side, place, *keys = path
     return "/".join(map(str, (f"group_{place}" if side else weights[place], *keys)))
@@ -348,21 +323,11 @@ def _plain_numbers(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return {name: x for name, x in attributes.items() if _is_number(x)}
 
 
-def _differs(a: Any, b: Any) -> bool:
-    return type(a) is not type(b) or bool(a != b)
-
-
 def _equal(a: Any, b: Any) -> bool:
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return torch.equal(a, b)
-    return isinstance(a, Tensor) is isinstance(b, Tensor) and bool(a == b)
+    return type(a) is type(b) and bool(torch.equal(a, b) if isinstance(a, Tensor) else a == b)
 
 
 def _as_tensor(x: Any) -> Tensor:
     if isinstance(x, Tensor):
         return x.detach().clone()
     return torch.tensor(x, dtype=torch.int64 if isinstance(x, int) else torch.float64)
-
-
-def _like(x: Any, before: Tensor) -> Tensor:
-    return x if isinstance(x, Tensor) else torch.scalar_tensor(x, dtype=before.dtype)
