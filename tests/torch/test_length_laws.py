@@ -252,3 +252,22 @@ def test_steps_that_draw_have_an_open_length_and_gradients_of_what_they_drew() -
     loss_of(module(x, drawn)).backward()
     for name, parameter in module.named_parameters():
         torch.testing.assert_close(torch.tensor(got[f"grad/{name}"]), parameter.grad, rtol=1e-4, atol=1e-6)
+
+
+class Weighed(nn.Module):
+    """Weighs steps by numbers for which there is no formula of the length."""
+
+    def forward(self, x: Any) -> Any:
+        weights = torch.tensor([0.3 * t * t + 1 / (t + 1.5) for t in range(x.size(1))])
+        h = x[:, 0]
+        for t in range(x.size(1)):
+            h = torch.tanh(h + x[:, t])
+        return h * (x * weights.unsqueeze(1)).sum(1)
+
+
+@pytest.mark.slow
+def test_a_constant_that_fixes_a_length_is_told_by_its_line() -> None:
+    with pytest.warns(
+        FixedStepsWarning, match=r"\(test_length_laws.py:\d+\); they differ at test_length_laws.py:\d+\)"
+    ):
+        ll.from_torch(Weighed(), torch.randn(2, 5, I), loss_of, example_targets=(), what="input_gradient")
