@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from torch import Tensor, nn
@@ -119,22 +118,26 @@ def choices(names: Sequence[str], tensors: Sequence[Tensor], wanted: Requested) 
     if wanted != "auto":
         yield [wanted.get(name, set()) for name in names]
         return
-    most = max(tensor.dim() for tensor in tensors)
-    tests: list[Callable[[int, int], bool]] = [
-        lambda axis, size: True,  # noqa: ARG005
+    every = range(max(tensor.dim() for tensor in tensors))
+    # Open axes, and those among them that are open where their size is not 1.
+    tried: list[tuple[Collection[int], Collection[int]]] = [
+        (every, ()),
         # Often one axis alone must have a size: one that is repeated, or a height that convolutions bring down to 1.
-        lambda axis, size: axis == 0 or size != 1,
+        (every, every[1:]),
         # A first axis of size 1 may be one that is repeated too, beside batches of other sizes.
-        lambda axis, size: size != 1,  # noqa: ARG005
-        *(functools.partial(lambda closed, axis, size: axis != closed, closed) for closed in range(1, most)),  # noqa: ARG005
-        lambda axis, size: axis < 2,  # noqa: ARG005
-        lambda axis, size: axis < 1,  # noqa: ARG005
+        (every, every),
+        *(([axis for axis in every if axis != closed], ()) for closed in every[1:]),
+        (every[:2], ()),
+        (every[:1], ()),
         # Where it is the first that must have a size, others need not.
-        lambda axis, size: axis > 0,  # noqa: ARG005
-        lambda axis, size: False,  # noqa: ARG005
+        (every[1:], ()),
+        ((), ()),
     ]
-    for test in tests:
-        yield [{axis for axis, size in enumerate(tensor.shape) if test(axis, size)} for tensor in tensors]
+    for axes, not_of_one in tried:
+        yield [
+            {axis for axis, size in enumerate(x.shape) if axis in axes and (size != 1 or axis not in not_of_one)}
+            for x in tensors
+        ]
 
 
 def check_open(wanted: Requested, fixed: Mapping[str, Mapping[int, str]]) -> None:
