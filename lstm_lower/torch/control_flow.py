@@ -73,11 +73,18 @@ class _Lifted:
     """Functions of the same operands that read nothing from outside.
 
     Attributes:
-        captured: what they read.
+        leaves: the tensors among what they are given, each once.
+        rest: what they are given behind it, and what they read.
+        functions: those of all of that.
     """
 
     def __init__(
-        self, name: str, mode: TorchFunctionMode, functions: Sequence[Function], operands: Sequence[Any]
+        self,
+        name: str,
+        mode: TorchFunctionMode,
+        functions: Sequence[Function],
+        operands: Sequence[Any],
+        further: Sequence[Any] = (),
     ) -> None:
         """Runs them once.
 
@@ -85,7 +92,8 @@ class _Lifted:
             name: of the function that they are handed to.
             mode: under which they are traced.
             functions: the functions.
-            operands: what they are given.
+            operands: what they are given, nested.
+            further: what they are given behind it.
         """
         outer = _OUTER.get()
         if outer and {name, *outer} != {"torch.cond"}:
@@ -94,25 +102,29 @@ class _Lifted:
                 "torch.export does not follow; use torch.where in place of a cond, or a Python loop over a fixed "
                 "number of steps in place of a scan"
             )
-        self._mode = mode
-        self._count = len(operands)
+        leaves, spec = tree_flatten(tuple(operands))
+        self.leaves = _distinct(leaves)
+        given = [*self.leaves, *further]
+        self._mode, self._count = mode, len(given)
         self._specs: list[TreeSpec] = []
-        finding = _Finding(operands)
-        for function in functions:
-            with disable_proxy_modes_tracing(), _without_new_sizes(operands), mode, finding:
+        flat = [_of_leaves(function, spec) for function in functions]
+        finding = _Finding(given)
+        for function in flat:
+            with disable_proxy_modes_tracing(), _without_new_sizes(given), mode, finding:
                 within = _OUTER.set((*outer, name))
                 try:
-                    result = tree_map_only(Tensor, handed_on, function(*operands))
+                    result = tree_map_only(Tensor, handed_on, function(*given))
                 finally:
                     _OUTER.reset(within)
             self._specs.append(tree_flatten(result)[1])
-        self.captured = tuple(finding.found.values())
-        self.functions = [self._lifted(function) for function in functions]
+        self._captured = tuple(finding.found.values())
+        self.rest = (*further, *self._captured)
+        self.functions = [self._lifted(function) for function in flat]
 
     def _lifted(self, function: Function) -> Function:
         def called(*operands: Any) -> tuple[Any, ...]:
             own, rest = operands[: self._count], operands[self._count :]
-            with self._mode, _Replacing({id(x): y for x, y in zip(self.captured, rest, strict=True)}):
+            with self._mode, _Replacing({id(x): y for x, y in zip(self._captured, rest, strict=True)}):
                 leaves = tree_leaves(tree_map_only(Tensor, handed_on, function(*own)))
             # What is handed through needs a value of its own.
             given = {id(x) for x in operands}
@@ -134,38 +146,29 @@ def _without_new_sizes(operands: Sequence[Any]) -> contextlib.AbstractContextMan
 
 def handlers(mode: TorchFunctionMode) -> dict[Any, Function]:
     """What stands for control flow while a module is traced under a mode."""
+    ops = torch.ops.higher_order
 
     def cond(pred: Any, true_fn: Function, false_fn: Function, operands: Sequence[Any]) -> Any:
-        leaves, spec = tree_flatten(tuple(operands))
-        leaves = _distinct(leaves)
-        branches = [_of_leaves(function, spec) for function in (true_fn, false_fn)]
-        lifted = _Lifted("torch.cond", mode, branches, leaves)
-        return lifted.nested(torch.ops.higher_order.cond(pred, *lifted.functions, (*leaves, *lifted.captured)))
+        lifted = _Lifted("torch.cond", mode, (true_fn, false_fn), operands)
+        return lifted.nested(ops.cond(pred, *lifted.functions, (*lifted.leaves, *lifted.rest)))
 
     def while_loop(cond_fn: Function, body_fn: Function, carried_inputs: Any, additional_inputs: Any) -> Any:
-        leaves, spec = tree_flatten(tuple(carried_inputs))
-        leaves = _distinct(leaves)
-        parts = [_of_leaves(function, spec) for function in (cond_fn, body_fn)]
-        lifted = _Lifted("while_loop", mode, parts, [*leaves, *additional_inputs])
+        lifted = _Lifted("while_loop", mode, (cond_fn, body_fn), carried_inputs, additional_inputs)
         test, body = lifted.functions
-        rest = (*additional_inputs, *lifted.captured)
-        results = torch.ops.higher_order.while_loop(lambda *x: test(*x)[0], body, tuple(leaves), rest)
+        results = ops.while_loop(lambda *x: test(*x)[0], body, tuple(lifted.leaves), lifted.rest)
         return lifted.nested(results, 1)
 
     def scan(combine_fn: Function, init: Any, xs: Any, additional_inputs: Any) -> Any:
         together = _distinct([*init, *xs])
         init, xs = together[: len(init)], together[len(init) :]
-        slices = [x.select(0, 0) for x in xs]
-        lifted = _Lifted("scan", mode, [combine_fn], [*init, *slices, *additional_inputs])
-        rest = (*additional_inputs, *lifted.captured)
-        return lifted.nested(torch.ops.higher_order.scan(lifted.functions[0], list(init), list(xs), rest))
+        lifted = _Lifted("scan", mode, [combine_fn], [*init, *(x.select(0, 0) for x in xs)], additional_inputs)
+        return lifted.nested(ops.scan(lifted.functions[0], init, xs, lifted.rest))
 
     def mapped(f: Function, xs: Sequence[Tensor], args: Sequence[Any]) -> Any:
         # A scan carries something.
         results = scan(lambda none, *parts: (none.clone(), f(*parts)), [torch.zeros(())], xs, tuple(args))
         return results[1]
 
-    ops = torch.ops.higher_order
     made: dict[Any, Function] = {ops.cond: cond, ops.while_loop: while_loop, ops.scan: scan, ops.map_impl: mapped}
     return {op: _unless_traced(handler) for op, handler in made.items()}
 
