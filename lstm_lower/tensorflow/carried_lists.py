@@ -184,7 +184,7 @@ class CarriedLists:
         variation: what of the body varies in shape.
         counted: a value of the body whose sequence tells the number of iterations.
         steps: after the loop, what its iterations have made.
-        trips: after the loop, the number of iterations, where it is carried along.
+        trips: the number of iterations, where it is known before the loop or carried along.
     """
 
     t: Translator
@@ -205,7 +205,7 @@ class CarriedLists:
     @property
     def count(self) -> Expr:
         """The number of iterations, after the loop."""
-        if self.counted is not None:
+        if self.trips is None and self.counted is not None:
             return self._rows(self.counted).length()
         if self.trips is None:
             self.trips = self.behind.count()

@@ -11,8 +11,9 @@ from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr
 from lstm_lower.graph.facts import Facts
+from lstm_lower.passes.loops.trip_count import LoopCount, Uncountable
 from lstm_lower.passes.loops.views.linear import Counting, LinearForm, is_size, least
-from lstm_lower.passes.loops.views.scalar_evolution import Recurrence, ScalarEvolution
+from lstm_lower.passes.loops.views.scalar_evolution import ScalarEvolution
 from lstm_lower.passes.loops.views.step_values import StepValues
 from lstm_lower.passes.loops.views.variation import BodyVariation
 from lstm_lower.passes.loops.views.while_loop import WhileLoop
@@ -266,7 +267,13 @@ class _Attempt:
         assert node is not None
         if starts_surely(first.value, t.space.facts):
             node.metadata_props[std.STEPS] = std.AT_LEAST_ONE
-        lists.steps = StepValues(WhileLoop(node, t.space), outer)
+        view = WhileLoop(node, t.space)
+        lists.steps, lists.trips = StepValues(view, outer), self._counted(view)
+        if lists.trips is not None:
+            growths = map(view.evolution().growth, (state.value for _, state, _ in states))
+            for number, ((start, state, _), growth) in enumerate(zip(states, growths, strict=True)):
+                if growth is not None and state.shape == ():
+                    made[number] = start + (lists.trips * growth).cast(state.dtype)
         results: list[Value] = [FLOW if i in loop.flows else value for i, value in enumerate(loop.initial)]
         for key, final in [*zip(carried, made, strict=False), *finals.items()]:
             value = Rows(final) if isinstance(self.parameters[key], Rows) else final
@@ -275,6 +282,20 @@ class _Attempt:
             elif self.results[key] is not self.parameters[key]:
                 loop.scope.cells[key] = value
         return results
+
+    def _counted(self, loop: WhileLoop) -> Expr | None:
+        """The number of iterations, where it is known before the loop: nothing else ends that then."""
+        try:
+            count = LoopCount(loop)
+            sources = [*count.counting.sources.values(), *([] if loop.start is None else [loop.start])]
+            builder = max([self.t.root, *(self.t.wrap(x).builder for x in sources)], key=lambda b: b.depth)
+            count.tell(loop.before() if builder.graph is loop.graph else builder)
+        except Uncountable:
+            return None
+        loop.write()
+        assert loop.trips is not None
+        trips = self.t.wrap(loop.trips)
+        return trips if loop.view.never_empty else trips.maximum(0)
 
     def _counter(self) -> tuple[Expr, Expr, Expr]:
         """The number of iterations, carried along as the others are."""
@@ -296,7 +317,6 @@ class _Attempt:
             t.space.facts,
             lambda value: t.depth_of(value) < depth,
             {tensor.value: _tensor(self.results[key]).value for key, tensor in tensors.items()},
-            counted=lambda value: runs_equally(value, t, depth),
         )
 
     def _evolution(self) -> ScalarEvolution:
@@ -346,57 +366,13 @@ def _at_least(form: LinearForm, counting: Counting) -> int | None:
 
 
 def _least_number(value: ir.Value, counting: Counting) -> int | None:
-    """What a scalar that is no sum is at least: a choice, or a counter behind a loop."""
+    """What a scalar that is no sum is at least, where it is a choice."""
     maker = counting.facts.maker(value)
-    if isinstance(maker, std.Min | std.Max):
-        forms = [counting.of(x) for x in maker.inputs]
-        bounds = [None if form is None else _at_least(form, counting) for form in forms]
-        known = [bound for bound in bounds if bound is not None]
-        if isinstance(maker, std.Max):
-            return max(known, default=None)
-        return min(known) if len(known) == len(bounds) else None
-    counter = _counter(value, counting.facts)
-    if counter is None or counter.step <= 0 or not isinstance(maker, std.Loop) or not maker.never_empty:
+    if not isinstance(maker, std.Min | std.Max):
         return None
-    return _at_least(counter.at(LinearForm(1)), counting)
-
-
-def _counter(value: ir.Value, facts: Facts) -> Recurrence | None:
-    """How a scalar changes that a loop carries, given by its value behind the loop."""
-    loop, number = facts.maker(value), value.index()
-    if not isinstance(loop, std.Loop) or number is None or number >= len(loop.carried):
-        return None
-    return ScalarEvolution.of_loop(loop, facts).of(loop.body.inputs[2 + number])
-
-
-def runs_equally(value: ir.Value, t: Translator, depth: int) -> bool:
-    """Whether an inner loop, given by a result, runs as often in each iteration of the body at a depth."""
-    loop = t.space.facts.maker(value)
-    steps = _depth_of_steps(loop, t) if isinstance(loop, std.Loop) else None
-    return steps is not None and steps < depth
-
-
-def _depth_of_steps(loop: std.Loop, t: Translator) -> int | None:
-    """How many bodies lie around all that the number of iterations depends on; `None` where that is not known."""
-    if loop.start is None:
-        return None
-    evolution = ScalarEvolution.of_loop(loop, t.space.facts)
-    counting = evolution.counting
-    first, again = counting.tests(loop.start), counting.tests(loop.body.outputs[0], loop.body.inputs[1])
-    recurrences = [evolution.of_sum(test) for test in again or ()]
-    if first is None or again is None or None in recurrences:
-        return None
-    forms = [*first, *(recurrence.first for recurrence in recurrences if recurrence is not None)]
-    return max((_depth_of_number(counting.sources[term], t) for form in forms for term in form.terms), default=0)
-
-
-def _depth_of_number(value: ir.Value, t: Translator) -> int:
-    """The same of a scalar; of a counter behind a loop, all that tells how often that loop runs."""
-    own, facts = t.wrap(value).builder.depth, t.space.facts
-    source = t.origin(value)
-    loop, number = facts.maker(source), source.index()
-    if not isinstance(loop, std.Loop) or number is None or _counter(source, facts) is None:
-        return own
-    steps, start = _depth_of_steps(loop, t), loop.carried[number]
-    assert start is not None
-    return own if steps is None else max(steps, t.wrap(start).builder.depth)
+    forms = [counting.of(x) for x in maker.inputs]
+    bounds = [None if form is None else _at_least(form, counting) for form in forms]
+    known = [bound for bound in bounds if bound is not None]
+    if isinstance(maker, std.Max):
+        return max(known, default=None)
+    return min(known) if len(known) == len(bounds) else None

@@ -53,51 +53,60 @@ class TripCount(OnLoops, LoopPass):
         if loop.node.graph is None or loop.view.is_counted:
             return modified
         before = loop.before("trips")
-        reason = _count(loop, before)
-        if reason is not None:
-            self.refuse(loop.node, reason)
-        else:
+        try:
+            LoopCount(loop).tell(before)
             loop.commit()
+            modified = True
+        except Uncountable as reason:
+            self.refuse(loop.node, str(reason))
         before.discard_unread()
-        return modified or reason is None
+        return modified
 
 
-def _count(loop: WhileLoop, before: Builder) -> str | None:
-    """Gives a Loop its trip count in the view; why not, where it cannot be."""
-    try:
-        loop.trips = _Count(loop, before).steps()
-    except Uncountable as reason:
-        return str(reason)
-    return None if loop.run_always() else "its body reads a condition of unknown shape"
+class LoopCount:
+    """One Loop's number of steps, as its condition tells it.
 
+    Attributes:
+        loop: the Loop.
+        counting: reads its scalars; knows those that the number is made of.
+        ways: how long each test of the condition holds.
+    """
 
-class _Count:
-    """One Loop's number of steps."""
-
-    def __init__(self, loop: WhileLoop, before: Builder) -> None:
-        self.loop = loop
-        self.before = before
-        self.evolution = loop.evolution()
-        self.counting = self.evolution.counting
-
-    def steps(self) -> ir.Value:
-        """Emits the number of steps.
+    def __init__(self, loop: WhileLoop) -> None:
+        """Reads the condition.
 
         Raises:
-            Uncountable: it is not known.
+            Uncountable: it does not tell the number before the run.
         """
-        loop, e = self.loop, self.before
+        self.loop = loop
+        self.evolution = loop.evolution()
+        self.counting = self.evolution.counting
         tests = self.counting.tests(loop.again, loop.going)
         if tests is None:
             raise Uncountable("its condition is more than comparisons of counters with what stays the same")
-        ways = [way for test in tests if (way := self._way(test)) is not None]
+        self.ways = [way for test in tests if (way := self._way(test)) is not None]
+
+    def tell(self, before: Builder) -> None:
+        """Gives the Loop its trip count in the view, emitted before it; nothing else ends it then.
+
+        Raises:
+            Uncountable: it cannot be.
+        """
+        trips = self._steps(before)
+        if not self.loop.run_always():
+            raise Uncountable("its body reads a condition of unknown shape")
+        self.loop.trips = trips
+
+    def _steps(self, e: Builder) -> ir.Value:
+        """Emits the number of steps."""
+        loop, ways = self.loop, self.ways
         if not loop.view.starts and not self._tested_first(ways):
             # Something else tells whether there is a first step; the tests tell of the steps behind it.
             assert loop.start is not None
-            total = self._least(ways, at_least=1)
+            total = self._least(e, at_least=1)
             return e.op(std.Where, e.op(std.Reshape, loop.start, e.ints()), total, e.constant(0))
         tested = not loop.view.starts or all(_holds(LinearForm(0) - way.distance) for way in ways)
-        return self._least(ways, at_least=0 if tested else 1)
+        return self._least(e, at_least=0 if tested else 1)
 
     def _way(self, test: LinearForm) -> Way | None:
         """How long a test of the body holds, which is negative where it does; `None` for ever.
@@ -123,17 +132,17 @@ class _Count:
             _holds(test) or test in others for these, others in ((tests, expected), (expected, tests)) for test in these
         )
 
-    def _least(self, ways: list[Way], *, at_least: int) -> ir.Value:
+    def _least(self, e: Builder, *, at_least: int) -> ir.Value:
         """Emits the least number of steps that one of the ways or the trip count allows.
 
         Args:
-            ways: how long each test holds; a distance less than nothing counts as nothing.
+            e: emits; a distance less than nothing counts as nothing.
             at_least: the number of steps that no test is asked for.
         """
-        e, trips = self.before, self.loop.trips
+        trips = self.loop.trips
         given = None if trips is None or at_least else self.counting.of(trips)
         counts = []
-        for way in _shortest([*ways, *([] if given is None else [Way(given, 1)])]):
+        for way in _shortest([*self.ways, *([] if given is None else [Way(given, 1)])]):
             if not fits(way.distance, self.counting.sources, e.facts):
                 raise Uncountable("the distance that a counter goes might be beyond int64")
             counts.append(steps_below(e, written(e, way.distance, self.counting.sources), way.stride))
