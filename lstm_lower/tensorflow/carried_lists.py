@@ -7,7 +7,9 @@ place is read there, and one that is popped is read from its end.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import onnx_ir as ir
@@ -17,23 +19,23 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import END, Builder, Expr
 from lstm_lower.graph.values import Open, UnknownEntry, filled
 from lstm_lower.passes.formulas.rows import tail_of
+from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.loops.views.linear_code import fits, written
 from lstm_lower.passes.loops.views.scalar_evolution import Recurrence, ScalarEvolution
 from lstm_lower.passes.loops.views.step_values import StepValues
 from lstm_lower.passes.loops.views.variation import BodyVariation
-from lstm_lower.tensorflow.packed_lists import Compound, Packed, packed, settled
+from lstm_lower.tensorflow.packed_lists import Compound, Packed, packed
 from lstm_lower.tensorflow.regions import Op
 from lstm_lower.tensorflow.tensor_list import (
+    Each,
     Fresh,
-    Head,
     Joined,
-    Later,
-    Numbers,
     Put,
-    RepeatedElement,
     Rows,
     TensorList,
     as_list,
+    head,
+    repeated,
 )
 from lstm_lower.tensorflow.translator import Scope, Translator
 from lstm_lower.tensorflow.values import INT64, Guard, Handle, OptionalValue, Returned, Value, Within
@@ -184,7 +186,7 @@ class CarriedLists:
         variation: what of the body varies in shape.
         counted: a value of the body whose sequence tells the number of iterations.
         steps: after the loop, what its iterations have made.
-        trips: the number of iterations, where it is known before the loop or carried along.
+        trips: the number of iterations, where it is known before the loop.
     """
 
     t: Translator
@@ -202,14 +204,12 @@ class CarriedLists:
         assert self.steps is not None
         return self.steps
 
-    @property
+    @functools.cached_property
     def count(self) -> Expr:
         """The number of iterations, after the loop."""
-        if self.trips is None and self.counted is not None:
-            return self._rows(self.counted).length()
-        if self.trips is None:
-            self.trips = self.behind.count()
-        return self.trips
+        if self.trips is not None:
+            return self.trips
+        return self.behind.count() if self.counted is None else Rows(self._stacked(self.counted)).length()
 
     def final(self, parameter: ListParameter, result: Value) -> Value:
         """What a list is after the loop.
@@ -237,7 +237,7 @@ class CarriedLists:
         if isinstance(result, Popped) and result.base is parameter and not parameter.indices:
             if self._origin(result.guard) != self._origin(before.guard):
                 raise NeedsTensorError(parameter, "what one side of a branch has pushed is popped elsewhere")
-            return Later(lambda: Head(before, before.length() - self.count))
+            return head(before, lambda: before.length() - self.count)
         if not isinstance(result, Put) or result.base is not parameter:
             raise NeedsTensorError(parameter, "it is changed in more than one way")
         return self._written(parameter, result)
@@ -247,10 +247,9 @@ class CarriedLists:
         if isinstance(element, Handle):
             return self._handles(element, parameter)
         if isinstance(element, TensorList):
-            held = settled(element)
-            if isinstance(held, Compound | Packed):
-                return self._lists(held, parameter)
-            found = self._tensors(held.rows(), parameter)
+            if isinstance(element, Compound | Packed):
+                return self._lists(element, parameter)
+            found = self._tensors(element.rows(), parameter)
             found.origin = None if element.origin is None else Within(element.origin)
             return found
         if isinstance(element, OptionalValue) and element.components:
@@ -259,11 +258,11 @@ class CarriedLists:
         if not isinstance(element, Expr):
             raise NeedsTensorError(parameter, f"its elements are {type(element).__name__}")
         if element.builder.depth < self.scope.builder.depth:
-            return Later(lambda: RepeatedElement(self.count, element))
+            return repeated(lambda: self.count, element)
         if element.dtype in (ir.DataType.INT32, INT64) and element.shape == ():
             numbers = self._recurrence(element)
             if numbers is not None:
-                return Later(lambda: Numbers(self.count, self._first(numbers), numbers.step, element.dtype))
+                return self._numbers(numbers, element.dtype)
         return self._tensors(element, parameter)
 
     def _tensors(self, element: Expr, parameter: ListParameter) -> TensorList:
@@ -287,7 +286,7 @@ class CarriedLists:
     def _handles(self, handle: Handle, parameter: ListParameter) -> TensorList:
         """A list of TensorArrays: of one, or of those that each iteration has made, with what they hold then."""
         if self.scope.outer is not None and self.scope.outer.holds(handle.cell):
-            return Later(lambda: RepeatedElement(self.count, handle))
+            return repeated(lambda: self.count, handle)
 
         def join(parts: Sequence[Value]) -> Value:
             return Returned(handle.cell, as_list(parts[0]))
@@ -299,7 +298,7 @@ class CarriedLists:
         b, numbers = element.builder, element.value
         counts, shapes = (self._pushed(b.op(kind, element), parameter) for kind in (std.Size, std.Shape))
         few = not self.variation.grows(numbers) and b.facts.elements(numbers, 2) * element.dtype.itemsize < 512
-        joined = Later(lambda: Rows(self.behind.joined(numbers, backwards=backwards, few=few)))
+        joined = Rows(lambda: self.behind.joined(numbers, backwards=backwards, few=few))
         return Packed(joined, counts, shapes, self._known(element.shape))
 
     def _known(self, shape: Sequence[Any] | None) -> tuple[Any, ...] | None:
@@ -319,6 +318,14 @@ class CarriedLists:
         writable = recurrence is not None and fits(recurrence.first, sources, self.t.space.facts)
         return recurrence if writable else None
 
+    def _numbers(self, recurrence: Recurrence, dtype: ir.DataType) -> TensorList:
+        """The list of what a scalar is in the iterations."""
+
+        def at(place: Expr) -> Expr:
+            return (self._first(recurrence) + place * recurrence.step).cast(dtype)
+
+        return Each(lambda: self.count, at, lambda count: at(up_to(count.builder, count)))
+
     def _first(self, recurrence: Recurrence) -> Expr:
         """What a scalar is in the first iteration, an int64 scalar before the loop."""
         sources = self.evolution.counting.sources
@@ -337,16 +344,16 @@ class CarriedLists:
 
     def _sequence(self, element: Expr) -> TensorList:
         self.counted = self.counted or element
-        made = Later(lambda: self._rows(element))
+        made = Rows(lambda: self._stacked(element))
         made.origin = element.value
         return made
 
-    def _rows(self, element: Expr) -> Rows:
+    def _stacked(self, element: Expr) -> Expr:
         """What the iterations have made of a tensor of the body, after the loop."""
         sequence, known = self.t.wrap(self.behind.sequence(element.value)), self._known(element.shape)
         # Sizes of the body's values are no sizes behind it.
         shape = None if known is None else filled(sequence.value, (None, *known))
-        return Rows(sequence if shape is None else sequence.builder.set_shape(sequence, shape))
+        return sequence if shape is None else sequence.builder.set_shape(sequence, shape)
 
     def _written(self, parameter: ListParameter, put: Put) -> TensorList:
         """A list of which every iteration writes another element."""
@@ -354,7 +361,7 @@ class CarriedLists:
         if place is not None and not put.add and self._replaces(parameter, put, place):
             assert isinstance(put.element, Expr)
             sequence = self._sequence(put.element)
-            return Later(lambda: Rows(sequence.rows().slice(-1, END, axis=0)))
+            return Rows(lambda: sequence.rows().slice(-1, END, axis=0))
         if place is None or place.step not in (1, -1):
             raise NeedsTensorError(parameter, "the places that it is written at are not known to follow each other")
         if parameter.measured and put.grows and not (parameter.starts_empty and place.first.known == 0):
@@ -366,12 +373,8 @@ class CarriedLists:
             return self._written_packed(put, element, parameter, place)
         sequence = self._sequence(element)
         if put.cut:
-            return Later(lambda: _unknown(self.op))
-
-        def make() -> TensorList:
-            return _joined(parameter.before, put, sequence.rows(), self.count, self._first(place), place.step)
-
-        return Later(make)
+            return Rows(lambda: _unknown(self.op))
+        return Rows(lambda: self._joined(parameter.before, put, sequence, place))
 
     def _replaces(self, parameter: ListParameter, put: Put, place: Recurrence) -> bool:
         """Whether every iteration writes anew the only element of a list of which nobody knows how to make a tensor.
@@ -394,71 +397,51 @@ class CarriedLists:
         if put.add and not isinstance(before, Fresh):
             raise NeedsTensorError(parameter, "elements of different shapes are added to those that it holds")
         changed = self._packed(element, parameter, backwards=place.step < 0)
+        numbers, known = changed.numbers, changed.known
+        if isinstance(before, Fresh):
+            # What is not written has no numbers.
+            old: Sequence[TensorList] = [dataclasses.replace(before, dtype=INT64)] * 2
+        else:
+            held = packed(before)
+            numbers = Rows(lambda: held.spliced(*self._places(place), changed.numbers.rows()))
+            old, known = held.parts[1:], known if known == held.known else None
+        counts, shapes = (
+            Rows(partial(self._joined, part, put, new, place)) for part, new in zip(old, changed.parts[1:], strict=True)
+        )
+        grows = put.grows or (isinstance(before, Fresh) and before.grows)
+        return Packed(numbers, counts, shapes, known, None if grows else before.length)
 
-        def make() -> TensorList:
-            first, numbers, known = self._first(place), changed.numbers, changed.known
-            if isinstance(before, Fresh):
-                # What is not written has no numbers.
-                old: Sequence[TensorList] = [dataclasses.replace(before, dtype=INT64)] * 2
-            else:
-                held = packed(before)
-                least = first if place.step > 0 else first - self.count + 1
-                numbers, old = held.spliced(least, least + self.count, numbers.rows()), held.parts[1:]
-                known = known if known == held.known else None
-            counts, shapes = (
-                _joined(part, put, new.rows(), self.count, first, place.step)
-                for part, new in zip(old, changed.parts[1:], strict=True)
-            )
-            grows = put.grows or (isinstance(before, Fresh) and before.grows)
-            return Packed(numbers, counts, shapes, known, None if grows else before.length())
+    def _places(self, place: Recurrence) -> tuple[Expr, Expr]:
+        """The first place that is written at, and the one behind the last."""
+        first = self._first(place)
+        first = first if place.step > 0 else first - self.count + 1
+        return first, first + self.count
 
-        return Later(make)
-
-
-def _joined(before: TensorList, put: Put, rows: Expr, count: Expr, first: Expr, step: int) -> TensorList:
-    """A list with rows in the place of as many of its elements.
-
-    Args:
-        before: the list.
-        put: what an iteration does.
-        rows: what the iterations have written.
-        count: the number of iterations.
-        first: the place that the first one has written at.
-        step: 1, or -1 where the next place is the one before.
-    """
-    b = rows.builder
-    if step < 0:
-        rows = b.op(std.Slice, rows, b.ints(-1), b.ints(-END), b.ints(0), b.ints(-1))
-        first = first - count + 1
-    end = first + count
-    total = before.length()
-    if put.grows or (isinstance(before, Fresh) and before.grows):
-        total = total.maximum(end)
-    if not isinstance(before, Fresh):
-        old = (before.resized(total) if put.grows else before).rows()
-        if put.add:
-            rows = rows + old.slice(first.reshape(1), end.reshape(1), axis=0)
-        parts = [old.slice(0, first.reshape(1), axis=0), rows, old.slice(end.reshape(1), END, axis=0)]
-        return _of_length(b.concat(parts, 0), total)
-    sizes = tail_of(rows, 1)
-    parts = [rows]
-    if first.entries != (0,):
-        parts.insert(0, before.zeros(first, sizes))
-    left = total - end
-    if left.entries != (0,):
-        parts.append(before.zeros(left, sizes))
-    return _of_length(b.concat(parts, 0), total)
+    def _joined(self, before: TensorList, put: Put, written: TensorList, place: Recurrence) -> Expr:
+        """A list with what the iterations have written in the place of as many of its elements."""
+        rows, (first, end), total = written.rows(), self._places(place), before.length()
+        b = rows.builder
+        if place.step < 0:
+            rows = b.op(std.Slice, rows, b.ints(-1), b.ints(-END), b.ints(0), b.ints(-1))
+        if put.grows or (isinstance(before, Fresh) and before.grows):
+            total = total.maximum(end)
+        if isinstance(before, Fresh):
+            sizes, left = tail_of(rows, 1), total - end
+            parts = [before.zeros(first, sizes)] if first.entries != (0,) else []
+            parts += [rows, *([before.zeros(left, sizes)] if left.entries != (0,) else [])]
+        else:
+            old = (before.resized(total) if put.grows else before).rows()
+            if put.add:
+                rows = rows + old.slice(first.reshape(1), end.reshape(1), axis=0)
+            parts = [old.slice(0, first.reshape(1), axis=0), rows, old.slice(end.reshape(1), END, axis=0)]
+        joined = b.concat(parts, 0)
+        length, shape = (total.entries or (None,))[0], joined.shape
+        # That it is so long does not show where the number of iterations is open.
+        known = shape is not None and isinstance(length, int)
+        return b.set_shape(joined, (length, *shape[1:])) if known and shape is not None else joined
 
 
-def _of_length(rows: Expr, total: Expr) -> TensorList:
-    """A list of so many elements; that it is so many does not show where the number of iterations is open."""
-    length, shape = (total.entries or (None,))[0], rows.shape
-    if shape is None or not isinstance(length, int):
-        return Rows(rows)
-    return Rows(rows.builder.set_shape(rows, (length, *shape[1:])))
-
-
-def _unknown(op: Op) -> TensorList:
+def _unknown(op: Op) -> Expr:
     raise UnsupportedOpError(f"{op}: a list that it shortens must be read in the loop only, got a reader behind")
 
 

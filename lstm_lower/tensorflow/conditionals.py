@@ -20,10 +20,10 @@ from lstm_lower.graph.values import Open
 from lstm_lower.passes.formulas.indices import uncast
 from lstm_lower.passes.gradients.reverse import pullback
 from lstm_lower.tensorflow.carried_lists import Popped, Pushed
-from lstm_lower.tensorflow.packed_lists import Compound, Packed, settled
+from lstm_lower.tensorflow.packed_lists import Compound, Packed
 from lstm_lower.tensorflow.regions import BRANCH, Op, Region
 from lstm_lower.tensorflow.structure import GRADIENT
-from lstm_lower.tensorflow.tensor_list import Fresh, Joined, Later, Put, Rows, TensorList, as_list
+from lstm_lower.tensorflow.tensor_list import Fresh, Joined, Put, Rows, TensorList, as_list
 from lstm_lower.tensorflow.translator import Scope, Translator, handlers
 from lstm_lower.tensorflow.values import FLOW, INT64, Division, Flow, Handle, OptionalValue, Resource, Value
 
@@ -208,7 +208,7 @@ class _Joint:
             except UnsupportedOpError as error:
                 # Often nothing reads what is left of a list.
                 refused = partial(_refuse, error)
-                return lambda made: Later(refused)  # noqa: ARG005
+                return lambda made: Rows(refused)  # noqa: ARG005
         alone = no if yes is None else yes if no is None else None
         if isinstance(alone, Expr):
             known = self.t.space.facts.constant(alone.value)
@@ -230,7 +230,6 @@ class _Joint:
         written = [x for x in (yes, no) if x is not None and not isinstance(x, Fresh)]
         if len(written) == 1 and (written[0].origin is not None or written[0].guard is not None):
             return self._alone(written[0], yes, no)
-        yes, no = (None if x is None else settled(x) for x in (yes, no))
         if isinstance(yes, Pushed | Put) and isinstance(no, Pushed | Put) and _alike_changes(yes, no):
             element, found = self.add(yes.element, no.element), yes
             return lambda made: dataclasses.replace(found, element=element(made))
@@ -264,7 +263,7 @@ class _Joint:
         plan = self.add(*(bare if x is found else x for x in (yes, no)))
 
         def made(outputs: list[Expr]) -> TensorList:
-            result = Later(lambda: plan(outputs))
+            result: TensorList = copy.copy(plan(outputs))
             result.guard, result.origin = found.guard, found.origin
             return result
 
@@ -326,7 +325,7 @@ def _alike_changes(yes: Pushed | Put, no: Pushed | Put) -> bool:
     return same and (yes.add, yes.grows, yes.cut) == (no.add, no.grows, no.cut)
 
 
-def _refuse(error: UnsupportedOpError) -> TensorList:
+def _refuse(error: UnsupportedOpError) -> Expr:
     raise error
 
 

@@ -21,7 +21,7 @@ from lstm_lower.opdef import DOMAIN, definition
 from lstm_lower.passes.formulas.indices import uncast
 from lstm_lower.passes.formulas.rows import tail_of
 from lstm_lower.tensorflow.attributes import attributes_of, dtype_attribute
-from lstm_lower.tensorflow.packed_lists import Packed, settled
+from lstm_lower.tensorflow.packed_lists import Packed
 from lstm_lower.tensorflow.regions import Op
 from lstm_lower.tensorflow.state import emitted
 from lstm_lower.tensorflow.tensor_list import Fresh, Put, Rows, TensorList, as_list, within
@@ -122,16 +122,14 @@ def _scatter(
 
 def _stacked(held: TensorList) -> Expr:
     """The elements as one tensor."""
-    found = settled(held)
-    return found.stacked() if isinstance(found, Packed) else held.rows()
+    return held.stacked() if isinstance(held, Packed) else held.rows()
 
 
 def _in_a_row(held: TensorList) -> list[Expr]:
     """The elements one behind another, and the length of each."""
-    found = settled(held)
-    if isinstance(found, Packed):
-        return [*found.joined()]
-    elements = _elements(found)
+    if isinstance(held, Packed):
+        return [*held.joined()]
+    elements = _elements(held)
     if elements:
         b = elements[0].builder
         return [b.concat(elements, 0), b.concat([x.sizes().slice(0, 1, axis=0) for x in elements], 0)]

@@ -14,7 +14,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import END, Expr
 from lstm_lower.passes.formulas.pieces import Pieces, shaped
 from lstm_lower.passes.formulas.rows import tail_of
-from lstm_lower.tensorflow.tensor_list import Later, Rows, TensorList
+from lstm_lower.tensorflow.tensor_list import Rows, TensorList
 from lstm_lower.tensorflow.values import Value
 
 WAY_ON = (
@@ -65,14 +65,14 @@ class Packed(TensorList):
         counts: how many numbers each element has, int64 scalars.
         shapes: the shapes, int64 vectors.
         known: what is known of all shapes.
-        count: the number of elements, where it is known besides.
+        count: makes the number of elements, where it is known besides.
     """
 
     numbers: TensorList
     counts: TensorList
     shapes: TensorList
     known: tuple[Any, ...] | None = None
-    count: Expr | None = None
+    count: Callable[[], Expr] | None = None
 
     @property
     def parts(self) -> tuple[TensorList, ...]:
@@ -97,7 +97,7 @@ class Packed(TensorList):
         raise UnsupportedOpError(f"{what}; {_SAME_STEPS}")
 
     def length(self) -> Expr:
-        return self.counts.length() if self.count is None else self.count
+        return self.counts.length() if self.count is None else self.count()
 
     def rows(self) -> Expr:
         raise UnsupportedOpError(
@@ -125,11 +125,11 @@ class Packed(TensorList):
         b = shapes.builder
         return shaped(self.numbers.rows(), b.concat([shapes.sizes().slice(0, 1, axis=0), self._largest()], 0))
 
-    def spliced(self, first: Expr, end: Expr, numbers: Expr) -> Rows:
+    def spliced(self, first: Expr, end: Expr, numbers: Expr) -> Expr:
         """The numbers, with others in the place of those of the elements from one place to another."""
         old, counts = self.numbers.rows(), self.counts.rows()
         head, tail = (counts.slice(0, place.reshape(1), axis=0).sum(0).reshape(1) for place in (first, end))
-        return Rows(numbers.builder.concat([old.slice(0, head, axis=0), numbers, old.slice(tail, END, axis=0)], 0))
+        return numbers.builder.concat([old.slice(0, head, axis=0), numbers, old.slice(tail, END, axis=0)], 0)
 
     def joined(self) -> tuple[Expr, Expr]:
         """The elements one behind another along their first axis, and the size of each."""
@@ -152,20 +152,12 @@ class Packed(TensorList):
 
 def packed(held: TensorList) -> Packed:
     """A list of elements of one shape as one that may have several."""
-    found = settled(held)
-    if isinstance(found, Packed):
-        return found
-    rows = found.rows()
+    if isinstance(held, Packed):
+        return held
+    rows = held.rows()
     b = rows.builder
     sizes = rows.sizes()
     count, shape = sizes.slice(0, 1, axis=0), sizes.slice(1, END, axis=0)
     counts = b.op(std.Expand, b.op(std.ReduceProd, shape, keepdims=1), count)
     shapes = b.op(std.Expand, shape.unsqueeze(0), b.concat([count, shape.sizes()], 0))
     return Packed(Rows(rows.reshape(-1)), Rows(counts), Rows(shapes), None if rows.shape is None else rows.shape[1:])
-
-
-def settled(held: TensorList) -> TensorList:
-    """The list itself where one is computed when somebody asks."""
-    while isinstance(held, Later):
-        held = held.list()
-    return held

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,6 @@ from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.passes.formulas.rows import tail_of
-from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.tensorflow.values import INT64, Guard, Value, Within
 
 
@@ -35,6 +35,15 @@ class TensorList(abc.ABC):
     # Whether it is one that an iteration of a loop finds, of which changes are noted and not made.
     followed = False
 
+    def demand_all(self) -> None:
+        """Makes sure that every place holds an element.
+
+        Raises:
+            UnsupportedOpError: it does not.
+        """
+        if self.guard is not None:
+            raise UnsupportedOpError("a list requires an element in every iteration where it is read as a whole")
+
     @abc.abstractmethod
     def length(self) -> Expr:
         """The number of elements."""
@@ -50,8 +59,9 @@ class TensorList(abc.ABC):
 
     def pop(self, reader: Builder) -> tuple[Value, TensorList]:
         """The last element, read by a builder, and the list without it."""
+        self.demand_all()
         count = self.length() - 1
-        return self.get(within(reader, count)), Head(self, count)
+        return self.get(within(reader, count)), head(self, lambda: count)
 
     def push(self, element: Value) -> TensorList:
         """The list with an element more."""
@@ -155,9 +165,14 @@ def as_list(value: Value) -> TensorList | None:
 
 @dataclasses.dataclass(eq=False)
 class Rows(TensorList):
-    """A list whose elements are a tensor's rows."""
+    """A list whose elements are a tensor's rows; `made` is the tensor, or makes it when somebody asks."""
 
-    tensor: Expr
+    made: Expr | Callable[[], Expr]
+
+    @functools.cached_property
+    def tensor(self) -> Expr:
+        """The tensor, whether each row holds an element or not."""
+        return self.made if isinstance(self.made, Expr) else self.made()
 
     def length(self) -> Expr:
         size = self.tensor.size(0)
@@ -165,62 +180,52 @@ class Rows(TensorList):
         return b.constant(size, INT64) if isinstance(size, int) else size.reshape()
 
     def rows(self) -> Expr:
+        self.demand_all()
         return self.tensor
+
+    def get(self, index: Expr) -> Value:
+        return self.tensor.take(index)
 
 
 @dataclasses.dataclass(eq=False)
-class Later(TensorList):
-    """A list whose elements are computed when somebody asks for them."""
+class Each(TensorList):
+    """A list whose elements follow from their places.
 
-    make: Callable[[], TensorList]
-    made: TensorList | None = None
+    Attributes:
+        count: makes the number of elements.
+        element: makes the element at a place.
+        whole: makes the tensor of so many elements.
+    """
 
-    def list(self) -> TensorList:
-        """The list itself.
-
-        Raises:
-            UnsupportedOpError: not every place holds an element.
-        """
-        if self.guard is not None:
-            raise UnsupportedOpError("a list requires an element in every iteration where it is read as a whole")
-        return self.whole()
-
-    def whole(self) -> TensorList:
-        """The list with a place for every iteration, whether it holds an element or not."""
-        if self.made is None:
-            self.made = self.make()
-        return self.made
+    count: Callable[[], Expr]
+    element: Callable[[Expr], Value]
+    whole: Callable[[Expr], Expr]
 
     def length(self) -> Expr:
-        return self.whole().length()
+        return self.count()
 
     def rows(self) -> Expr:
-        return self.list().rows()
+        self.demand_all()
+        return self.whole(self.count())
 
     def get(self, index: Expr) -> Value:
-        return self.whole().get(index)
+        return self.element(index)
 
-    def pop(self, reader: Builder) -> tuple[Value, TensorList]:
-        return self.list().pop(reader)
 
-    @property
-    def empty(self) -> bool:
-        return self.list().empty
+def repeated(count: Callable[[], Expr], element: Value) -> Each:
+    """A list of one element, so many times."""
 
-    @property
-    def various(self) -> bool:
-        return self.whole().various
+    def whole(times: Expr) -> Expr:
+        b, row = times.builder, row_of(element)
+        target: Expr = b.concat([times.reshape(1), element.sizes()], 0)
+        return b.op(std.Expand, row, target)
 
-    @property
-    def element_shape(self) -> tuple[Any, ...] | None:
-        return self.whole().element_shape
+    return Each(count, lambda _: element, whole)
 
-    @property
-    def element_dtype(self) -> ir.DataType:
-        return self.whole().element_dtype
 
-    def sizes(self) -> Expr:
-        return self.whole().sizes()
+def head(base: TensorList, count: Callable[[], Expr]) -> Each:
+    """The first elements of a list."""
+    return Each(count, base.get, lambda number: base.rows().slice(0, number.reshape(1), axis=0))
 
 
 @dataclasses.dataclass(eq=False)
@@ -383,62 +388,3 @@ class Joined(TensorList):
             return self.second.rows()
         first, second = self.first.rows(), self.second.rows()
         return first.builder.concat([first, second], 0)
-
-
-@dataclasses.dataclass(eq=False)
-class Head(TensorList):
-    """The first elements of a list."""
-
-    base: TensorList
-    count: Expr
-
-    def length(self) -> Expr:
-        return self.count
-
-    def rows(self) -> Expr:
-        rows = self.base.rows()
-        return rows.slice(0, self.count.reshape(1), axis=0)
-
-    def get(self, index: Expr) -> Value:
-        return self.base.get(index)
-
-
-@dataclasses.dataclass(eq=False)
-class RepeatedElement(TensorList):
-    """A list of one element, so many times."""
-
-    count: Expr
-    element: Value
-
-    def length(self) -> Expr:
-        return self.count
-
-    def rows(self) -> Expr:
-        b = self.count.builder
-        row, sizes = row_of(self.element), self.element.sizes()
-        target: Expr = b.concat([self.count.reshape(1), sizes], 0)
-        return b.op(std.Expand, row, target)
-
-    def get(self, index: Expr) -> Value:  # noqa: ARG002
-        return self.element
-
-
-@dataclasses.dataclass(eq=False)
-class Numbers(TensorList):
-    """A list of integers, `start + step * place`."""
-
-    count: Expr
-    start: Expr
-    step: int
-    dtype: ir.DataType
-
-    def length(self) -> Expr:
-        return self.count
-
-    def rows(self) -> Expr:
-        b = self.count.builder
-        places = up_to(b, self.count)
-        return (self.start + places * self.step).cast(self.dtype)
-
-    def get(self, index: Expr) -> Value:
-        return (self.start + index * self.step).cast(self.dtype)
