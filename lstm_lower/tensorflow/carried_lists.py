@@ -17,7 +17,7 @@ import onnx_ir as ir
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import END, Builder, Expr
-from lstm_lower.graph.values import Open, UnknownEntry, filled
+from lstm_lower.graph.values import filled
 from lstm_lower.passes.formulas.rows import tail_of
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.loops.views.linear_code import fits, written
@@ -302,14 +302,7 @@ class CarriedLists:
         return Packed(joined, counts, shapes, self._known(element.shape))
 
     def _known(self, shape: Sequence[Any] | None) -> tuple[Any, ...] | None:
-        """What is known of a shape outside of the body."""
-        if shape is None:
-            return None
-        depth = self.scope.builder.depth
-        return tuple(
-            None if isinstance(dim, Open | UnknownEntry) and self.t.depth_of(dim.value) >= depth else dim
-            for dim in shape
-        )
+        return self.t.outside(shape, self.scope.builder.depth)
 
     def _recurrence(self, expr: Expr) -> Recurrence | None:
         """How a scalar changes from iteration to iteration, if what it begins with can be written before the loop."""

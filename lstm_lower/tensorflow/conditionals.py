@@ -16,7 +16,6 @@ import onnx_ir as ir
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
-from lstm_lower.graph.values import Open
 from lstm_lower.passes.formulas.indices import uncast
 from lstm_lower.passes.gradients.reverse import pullback
 from lstm_lower.tensorflow.carried_lists import Popped, Pushed
@@ -158,16 +157,9 @@ def _either(
 def _tell(t: Translator, output: Expr, yes: Expr, no: Expr) -> None:
     """States what is known of a branch's result: the sizes that both sides have, where they are known outside."""
     output.value.type = ir.TensorType(yes.dtype)
-    first, second = yes.shape, no.shape
-    if first is None or second is None or len(first) != len(second):
-        return
-    depth = min(yes.builder.depth, no.builder.depth)
-    same = [a if a == c and _is_known(t, a, depth) else None for a, c in zip(first, second, strict=True)]
-    output.builder.set_shape(output, same)
-
-
-def _is_known(t: Translator, dim: Any, depth: int) -> bool:
-    return not isinstance(dim, Open) or t.wrap(dim.value).builder.depth < depth
+    first, second = (t.outside(x.shape, min(yes.builder.depth, no.builder.depth)) for x in (yes, no))
+    if first is not None and second is not None and len(first) == len(second):
+        output.builder.set_shape(output, [a if a == c else None for a, c in zip(first, second, strict=True)])
 
 
 def _handed(value: Value) -> Resource | None:

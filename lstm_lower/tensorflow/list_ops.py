@@ -20,6 +20,7 @@ from lstm_lower.graph.builder import END, Expr
 from lstm_lower.opdef import DOMAIN, definition
 from lstm_lower.passes.formulas.indices import uncast
 from lstm_lower.passes.formulas.rows import tail_of
+from lstm_lower.passes.loops.views.linear import Counting, LinearForm
 from lstm_lower.tensorflow.attributes import attributes_of, dtype_attribute
 from lstm_lower.tensorflow.packed_lists import Packed
 from lstm_lower.tensorflow.regions import Op
@@ -39,46 +40,39 @@ _VARIANT, _RESOURCE = 21, 20
 _BEGINNINGS = ((-END,), (int(np.iinfo(np.int32).min),))
 
 
-def _is_range(indices: Expr) -> Expr | None:
-    """The end of a range of numbers from 0 on; `None` where indices are anything else."""
+def _walk(indices: Expr) -> tuple[LinearForm, LinearForm, int] | None:
+    """The first of indices that follow each other, up or down, the one behind the last, and the step."""
     facts = indices.builder.facts
-    maker = facts.maker(uncast(indices))
+    maker, counting = facts.maker(uncast(indices)), Counting(facts)
+    if isinstance(maker, std.Slice):
+        turned = _walk(Expr(indices.builder, maker.data))
+        bounds = facts.entries(maker.starts), facts.entries(maker.ends)
+        if turned is None or maker.steps != (-1,) or bounds[0] != (-1,) or bounds[1] not in _BEGINNINGS:
+            return None
+        first, end, step = turned
+        return end - LinearForm(step), first - LinearForm(step), -step
     if not isinstance(maker, std.Range):
         return None
-    start, limit, delta = maker.node.inputs
-    if facts.entries(start) != (0,) or facts.entries(delta) != (1,):
+    start, limit, delta = map(counting.of, maker.inputs)
+    if start is None or limit is None or delta is None or delta.known not in (1, -1):
         return None
-    assert limit is not None
-    return Expr(indices.builder, limit).cast(INT64)
+    return start, limit, delta.known
 
 
-def _is_range_backwards(indices: Expr, count: Expr) -> bool:
-    """Whether indices are all places of a list of so many elements, from the last to the first."""
-    b, facts = indices.builder, indices.builder.facts
-    maker = facts.maker(uncast(indices))
-    if isinstance(maker, std.Slice):
-        end, bounds = _is_range(Expr(b, maker.data)), (facts.entries(maker.starts), facts.entries(maker.ends))
-        turned = maker.steps == (-1,) and bounds[0] == (-1,) and bounds[1] in _BEGINNINGS
-        return turned and end is not None and _same(end, count)
-    if not isinstance(maker, std.Range) or any(facts.entries(value) != (-1,) for value in maker.inputs[1:]):
-        return False
-    last = facts.maker(maker.inputs[0])
-    if not isinstance(last, std.Sub) or facts.entries(last.inputs[1]) != (1,) or last.inputs[0] is None:
-        return False
-    return _same(Expr(b, last.inputs[0]).cast(INT64), count)
-
-
-def _same(a: Expr, b: Expr) -> bool:
-    return a.value is b.value or (a.entries is not None and a.entries == b.entries)
+def _is_walk(indices: Expr, count: Expr, step: int) -> bool:
+    """Whether indices are all places of a list of so many elements, from the first, or with -1 from the last."""
+    walk, total, zero = _walk(indices), Counting(count.builder.facts).of(count.value), LinearForm(0)
+    ends = (zero, total) if step > 0 else (total - LinearForm(1), LinearForm(-1)) if total is not None else ()
+    return total is not None and walk == (*ends, step)
 
 
 def _gather(held: TensorList, indices: Expr) -> Expr:
     """The elements at some places, as one tensor."""
-    end = _is_range(indices)
-    if end is not None and _same(end, held.length()):
+    count = held.length()
+    if _is_walk(indices, count, 1):
         return _stacked(held)
     # Where all are gathered, they are of one shape.
-    rows = _stacked(held) if _is_range_backwards(indices, held.length()) else held.rows()
+    rows = _stacked(held) if _is_walk(indices, count, -1) else held.rows()
     return rows.take(indices)
 
 
@@ -99,8 +93,9 @@ def _scatter(
         add: emits a TensorScatterAdd, for a list to whose elements the rows are added.
         grows: whether the list does.
     """
-    end, count = _is_range(indices), held.length()
-    if end is not None and (held.empty or _same(end, count) or (grows and count.entries == (0,))):
+    count, walk = held.length(), _walk(indices)
+    new = held.empty or (grows and count.entries == (0,))
+    if (new and walk is not None and (walk[0].known, walk[2]) == (0, 1)) or _is_walk(indices, count, 1):
         if isinstance(held, Fresh):
             return Rows(values)
         if add is not None:

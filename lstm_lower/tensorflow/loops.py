@@ -329,9 +329,8 @@ class _Attempt:
 
     def _tell(self, output: Expr, shape: Sequence[Any] | None) -> None:
         """States an output's shape: the body's induction has shown it, where it is known outside of the body."""
-        if shape is not None:
-            depth = self.builder.depth
-            known: list[Any] = [d if isinstance(d, int | str) or self.t.depth(d) < depth else None for d in shape]
+        known = self.t.outside(shape, self.builder.depth)
+        if known is not None:
             output.builder.set_shape(output, known)
 
     def _condition(self, scope: Scope, values: Sequence[Value]) -> Expr:

@@ -19,7 +19,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.bindings import bind_node
 from lstm_lower.graph.builder import Builder, Expr, Workspace
 from lstm_lower.graph.edit import set_operands
-from lstm_lower.graph.values import Open
+from lstm_lower.graph.values import Open, UnknownEntry
 from lstm_lower.opdef import DOMAIN, OpDef, definition
 from lstm_lower.ops.raw import RawOp
 from lstm_lower.passes.rewriting import values_of
@@ -316,9 +316,16 @@ class Translator:
             value.type = self.space.facts.type(value)
         return [Expr(builder, value) for value in outputs]
 
-    def depth(self, dim: Any) -> float:
-        """In how many bodies a size is known that has no name."""
-        return self.wrap(dim.value).builder.depth if isinstance(dim, Open) else math.inf
+    def outside(self, shape: Sequence[Any] | None, depth: int) -> tuple[Any, ...] | None:
+        """What is known of a shape outside of the body, or the branch, that so many lie around."""
+        return (
+            None
+            if shape is None
+            else tuple(
+                None if isinstance(dim, Open | UnknownEntry) and self.depth_of(dim.value) >= depth else dim
+                for dim in shape
+            )
+        )
 
     def size(self, dim: Any) -> Expr | None:
         """A size as an int64 vector of one, computed outside of loops; `None` where nobody there knows it."""
