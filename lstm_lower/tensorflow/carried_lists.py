@@ -117,7 +117,7 @@ class ListParameter(TensorList):
         return found
 
     def push(self, element: Value) -> TensorList:
-        return Pushed(self, element)
+        return Pushed(self, element=element)
 
     def notes(self, element: Value) -> bool:  # noqa: ARG002
         return True
@@ -136,42 +136,33 @@ class ListParameter(TensorList):
 
 @dataclasses.dataclass(eq=False)
 class Changed(TensorList):
-    """What an iteration makes of a parameter by one change."""
+    """What an iteration makes of a parameter by one change.
 
-    base: ListParameter | Put
+    Attributes:
+        base: the parameter.
+        guard: where only one side of a branch does it, the condition and the side, 0 for the one where it holds.
+    """
 
-    @property
-    def parameter(self) -> ListParameter:
-        """The parameter."""
-        root = self.base.root if isinstance(self.base, Put) else self.base
-        assert isinstance(root, ListParameter)
-        return root
+    base: ListParameter
+    guard: Guard | None = None
 
     def length(self) -> Expr:
-        raise NeedsTensorError(self.parameter, "its length is asked for after a change")
+        raise NeedsTensorError(self.base, "its length is asked for after a change")
 
     def rows(self) -> Expr:
-        raise NeedsTensorError(self.parameter, "it is read whole in the loop")
+        raise NeedsTensorError(self.base, "it is read whole in the loop")
 
 
 @dataclasses.dataclass(eq=False)
 class Pushed(Changed):
-    """An element more.
-
-    Attributes:
-        element: the element.
-        guard: where only one side of a branch adds it, the condition and the side, 0 for the one where it holds.
-    """
+    """An element more."""
 
     element: Value = None
-    guard: Guard | None = None
 
 
 @dataclasses.dataclass(eq=False)
 class Popped(Changed):
-    """An element less; `guard` as in `Pushed`."""
-
-    guard: Guard | None = None
+    """An element less."""
 
 
 @dataclasses.dataclass

@@ -278,10 +278,10 @@ class _Joint:
         """A list that one side only adds to or takes from: with a place in every iteration, which may hold nothing."""
         guard = self.condition, side
         if isinstance(changed, Popped):
-            return lambda made: Popped(changed.base, guard)  # noqa: ARG005
+            return lambda made: dataclasses.replace(changed, guard=guard)  # noqa: ARG005
         element = changed.element.rows() if isinstance(changed.element, TensorList) else changed.element
         plan = self.add(*((element, None) if side == 0 else (None, element)))
-        return lambda made: Pushed(changed.base, plan(made), guard)
+        return lambda made: dataclasses.replace(changed, element=plan(made), guard=guard)
 
     def _dummy(self, other: Value, builder: Builder) -> Expr:
         """What stands for a value on the side that does not make it: zeros, none where a size is not known before."""
