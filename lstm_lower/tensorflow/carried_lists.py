@@ -119,9 +119,6 @@ class ListParameter(TensorList):
     def push(self, element: Value) -> TensorList:
         return Pushed(self, element=element)
 
-    def notes(self, element: Value) -> bool:  # noqa: ARG002
-        return True
-
     @property
     def element_shape(self) -> tuple[Any, ...] | None:
         return self.before.element_shape

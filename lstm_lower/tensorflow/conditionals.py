@@ -224,6 +224,9 @@ class _Joint:
             return self._alone(written[0], yes, no)
         if isinstance(yes, Pushed | Put) and isinstance(no, Pushed | Put) and _alike_changes(yes, no):
             element, found = self.add(yes.element, no.element), yes
+            if isinstance(found, Put):
+                # The place is known around the branch, too.
+                found = dataclasses.replace(found, index=self.t.wrap(uncast(found.index)).cast(INT64).reshape())
             return lambda made: dataclasses.replace(found, element=element(made))
         for side, (changed, other) in enumerate(((yes, no), (no, yes))):
             if isinstance(changed, Pushed | Popped) and changed.base is other:

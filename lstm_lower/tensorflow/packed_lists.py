@@ -116,9 +116,6 @@ class Packed(TensorList):
     def _pieces(self) -> Pieces:
         return Pieces(self.numbers.rows(), self.counts.rows(), self.shapes.get, self.known)
 
-    def notes(self, element: Value) -> bool:  # noqa: ARG002
-        return True
-
     def stacked(self) -> Expr:
         """The elements as one tensor, of which its reader knows that they are of one shape."""
         shapes = self.shapes.rows()

@@ -69,27 +69,14 @@ class TensorList(abc.ABC):
 
     def put(self, index: Expr, element: Value, *, add: bool = False, grows: bool = False) -> TensorList:
         """The list with another element at a place, or with one added to what is there; `grows` as in `Put`."""
-        if self.notes(element):
-            # Before anything was written there are zeros.
-            return Put(self, index, element, add and not isinstance(self, Fresh), grows)
-        return self.written(index, element, add=add, grows=grows)
-
-    def notes(self, element: Value) -> bool:  # noqa: ARG002
-        """Whether that such an element is written is noted, until somebody asks, and not done at once."""
-        return False
-
-    def written(self, index: Expr, element: Value, *, add: bool, grows: bool = False) -> TensorList:
-        """The list as `put` makes it, made at once."""
-        rows, row = (self.resized(_reaching(self.length(), index)) if grows else self).rows(), row_of(element)
-        if add:
-            row = row + rows.take(index.reshape(1))
-        return Rows(rows.builder.op(std.ScatterND, rows, index.reshape(1, 1), row))
+        # Before anything was written there are zeros.
+        return Put(self, index, element, add and not isinstance(self, Fresh), grows)
 
     def plus(self, other: TensorList) -> TensorList:
         """The sums of the elements of two lists."""
         if isinstance(other, Fresh):
             return self
-        if isinstance(other, Put) and isinstance(other.base, Fresh) and self.notes(other.element):
+        if isinstance(other, Put) and isinstance(other.base, Fresh):
             return Put(self, other.index, other.element, add=True)
         return Rows(self.rows() + other.rows())
 
@@ -298,9 +285,6 @@ class Fresh(TensorList):
     def push(self, element: Value) -> TensorList:
         return Rows(row_of(element)) if self.empty else super().push(element)
 
-    def notes(self, element: Value) -> bool:  # noqa: ARG002
-        return True
-
     def plus(self, other: TensorList) -> TensorList:
         return other
 
@@ -332,13 +316,18 @@ class Put(TensorList):
         return count
 
     def rows(self) -> Expr:
-        base = self.base
-        row = row_of(self.element)
+        return self._rows
+
+    @functools.cached_property
+    def _rows(self) -> Expr:
+        base, row = self.base, row_of(self.element)
         if isinstance(base, Fresh):
-            known = base.element_shape is not None
-            sizes = base.sizes() if known else tail_of(row, 1)
-            base = Rows(base.zeros(self.length(), sizes))
-        return base.written(self.index, self.element, add=self.add).rows()
+            rows = base.zeros(self.length(), tail_of(row, 1) if base.element_shape is None else base.sizes())
+        else:
+            rows = (base.resized(_reaching(base.length(), self.index)) if self.grows else base).rows()
+        if self.add:
+            row = row + rows.take(self.index.reshape(1))
+        return rows.builder.op(std.ScatterND, rows, self.index.reshape(1, 1), row)
 
     def get(self, index: Expr) -> Value:
         held: TensorList = self
@@ -351,15 +340,6 @@ class Put(TensorList):
                 return super().get(index)
             held = held.base
         return held.get(index)
-
-    def notes(self, element: Value) -> bool:
-        return self.root.followed or not self._alike(element)
-
-    def _alike(self, element: Value) -> bool:
-        """Whether an element surely has the shape of this one."""
-        known = self.element
-        tensors = isinstance(known, Expr) and isinstance(element, Expr)
-        return tensors and known.builder.facts.same_shape(known.value, element.value)
 
     def resized(self, count: Expr) -> TensorList:
         return dataclasses.replace(self, cut=True) if self.root.followed else super().resized(count)
