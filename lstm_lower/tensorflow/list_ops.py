@@ -17,6 +17,8 @@ import onnx_ir as ir
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import END, Expr
+from lstm_lower.graph.facts import Facts
+from lstm_lower.graph.values import UnknownEntry
 from lstm_lower.opdef import DOMAIN, definition
 from lstm_lower.passes.formulas.indices import uncast
 from lstm_lower.passes.formulas.rows import tail_of
@@ -43,7 +45,7 @@ _BEGINNINGS = ((-END,), (int(np.iinfo(np.int32).min),))
 def _walk(indices: Expr) -> tuple[LinearForm, LinearForm, int] | None:
     """The first of indices that follow each other, up or down, the one behind the last, and the step."""
     facts = indices.builder.facts
-    maker, counting = facts.maker(uncast(indices)), Counting(facts)
+    maker = facts.maker(uncast(indices))
     if isinstance(maker, std.Slice):
         turned = _walk(Expr(indices.builder, maker.data))
         bounds = facts.entries(maker.starts), facts.entries(maker.ends)
@@ -53,16 +55,24 @@ def _walk(indices: Expr) -> tuple[LinearForm, LinearForm, int] | None:
         return end - LinearForm(step), first - LinearForm(step), -step
     if not isinstance(maker, std.Range):
         return None
-    start, limit, delta = map(counting.of, maker.inputs)
+    start, limit, delta = (_sum(facts, x) for x in maker.inputs)
     if start is None or limit is None or delta is None or delta.known not in (1, -1):
         return None
     return start, limit, delta.known
 
 
+def _sum(facts: Facts, value: ir.Value | None) -> LinearForm | None:
+    """A scalar as a sum of others, also one that is known to be an entry of a shape."""
+    (entry,) = facts.entries(value) or (None,)
+    if isinstance(entry, UnknownEntry) and facts.shape(entry.value) == ():
+        value = entry.value
+    return Counting(facts).of(value)
+
+
 def _is_walk(indices: Expr, count: Expr, step: int) -> bool:
     """Whether indices are all places of a list of so many elements, from the first, or with -1 from the last."""
-    walk, total, zero = _walk(indices), Counting(count.builder.facts).of(count.value), LinearForm(0)
-    ends = (zero, total) if step > 0 else (total - LinearForm(1), LinearForm(-1)) if total is not None else ()
+    walk, total = _walk(indices), _sum(count.builder.facts, count.value)
+    ends = (LinearForm(0), total) if step > 0 else (total - LinearForm(1), LinearForm(-1)) if total is not None else ()
     return total is not None and walk == (*ends, step)
 
 

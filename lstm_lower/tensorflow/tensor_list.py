@@ -76,7 +76,7 @@ class TensorList(abc.ABC):
         """The sums of the elements of two lists."""
         if isinstance(other, Fresh):
             return self
-        if isinstance(other, Put) and isinstance(other.base, Fresh):
+        if isinstance(other, Put) and isinstance(other.base, Fresh) and not isinstance(self, Rows):
             return Put(self, other.index, other.element, add=True)
         return Rows(self.rows() + other.rows())
 
