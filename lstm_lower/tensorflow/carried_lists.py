@@ -310,8 +310,7 @@ class CarriedLists:
     def _first(self, recurrence: Recurrence) -> Expr:
         """What a scalar is in the first iteration, an int64 scalar before the loop."""
         sources = self.evolution.counting.sources
-        builders = [self.t.wrap(sources[term]).builder for term in recurrence.first.terms]
-        builder = max([self.t.root, *builders], key=lambda b: b.depth)
+        builder = self.t.innermost(sources[term] for term in recurrence.first.terms)
         return Expr(builder, written(builder, recurrence.first, sources))
 
     def _same(self, first: Expr, second: Expr) -> bool:

@@ -295,10 +295,14 @@ def _get(t: Translator, op: Op, scope: Scope) -> Value:
     return _list(t, op.inputs[0], scope, op).get(_place(t, op.inputs[1], scope, op))
 
 
-@handles("TensorListSetItem")
+@handles("TensorListSetItem", "TensorArrayWriteV3", "TensorArrayWriteV2")
 def _set(t: Translator, op: Op, scope: Scope) -> Value:
-    found, index = _list(t, op.inputs[0], scope, op), _place(t, op.inputs[1], scope, op)
-    return found.put(index, _element(t, op.inputs[2], scope), grows=op.attr["resize_if_index_out_of_bounds"].b)
+    held, index = _list(t, op.inputs[0], scope, op), _place(t, op.inputs[1], scope, op)
+    handle, element = t.value(op.inputs[0], scope), _element(t, op.inputs[2], scope)
+    if not isinstance(handle, Handle):
+        return held.put(index, element, grows=op.attr["resize_if_index_out_of_bounds"].b)
+    scope.cells[handle.cell] = held.put(index, element, add=handle.cell.sums, grows=handle.cell.grows)
+    return FLOW
 
 
 @handles("TensorListPushBack")
@@ -471,15 +475,6 @@ def _gradient_array(t: Translator, op: Op, scope: Scope) -> list[Value]:
         held = _held(cell, home)
         home.cells[made] = Fresh(home.builder, held.length(), cell.dtype, like=held)
     return [Handle(cell.gradients[source]), FLOW]
-
-
-@handles("TensorArrayWriteV3", "TensorArrayWriteV2")
-def _write_array(t: Translator, op: Op, scope: Scope) -> Value:
-    cell = _cell(t, op.inputs[0], scope, op)
-    index, written = _place(t, op.inputs[1], scope, op), _element(t, op.inputs[2], scope)
-    held = _held(cell, scope)
-    scope.cells[cell] = held.put(index, written, add=cell.sums, grows=cell.grows)
-    return FLOW
 
 
 @handles("TensorArrayScatterV3", "TensorArrayScatterV2")

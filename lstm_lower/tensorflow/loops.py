@@ -288,7 +288,7 @@ class _Attempt:
         try:
             count = LoopCount(loop)
             sources = [*count.counting.sources.values(), *([] if loop.start is None else [loop.start])]
-            builder = max([self.t.root, *(self.t.wrap(x).builder for x in sources)], key=lambda b: b.depth)
+            builder = self.t.innermost(sources)
             count.tell(loop.before() if builder.graph is loop.graph else builder)
         except Uncountable:
             return None

@@ -185,6 +185,10 @@ class Translator:
         graph = _graph_of(value)
         return Expr(self.root if graph is None else self._builders[graph], value)
 
+    def innermost(self, values: Iterable[ir.Value]) -> Builder:
+        """The outermost builder that sees some values."""
+        return max([self.root, *(self.wrap(value).builder for value in values)], key=lambda b: b.depth)
+
     def depth_of(self, value: ir.Value) -> float:
         """How many bodies lie around a value; infinity in those that a rule has made."""
         graph = _graph_of(value)

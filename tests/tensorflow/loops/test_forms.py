@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import onnx_ir as ir
 import pytest
 
 import lstm_lower as ll
 from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.graph.subgraphs import all_nodes
 from tests.tensorflow.loops.checks import WAYS, Maker, check, imported, meta_of, needs_tensorflow, tolerance_of
 from tests.tensorflow.loops.grid import MADE_ON_THE_SPOT, REFUSED, SOME_FORMS
 from tests.tensorflow.loops.kit import UNITS
@@ -35,6 +37,15 @@ def test_three_steps(maker: Maker, number: int, name: str) -> None:
 def test_refused(recorded: Path, name: str, message: str) -> None:
     with pytest.raises(UnsupportedOpError, match=message):
         imported(meta_of(recorded, name))
+
+
+@pytest.mark.slow
+def test_a_loop_runs_as_often_in_each_step_of_its_gradient(recorded: Path) -> None:
+    """How often an inner loop has run is known before the outer one, so that the gradients of both are Scans."""
+    lowered = ll.lower(imported(meta_of(recorded, "v2/nested_fixed")))
+    kinds = [node.op_type for node in all_nodes(ir.from_proto(lowered).graph)]
+    assert kinds.count("Scan") == 4
+    assert "Loop" not in kinds
 
 
 @needs_tensorflow
