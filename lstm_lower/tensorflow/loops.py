@@ -288,14 +288,13 @@ class _Attempt:
         try:
             count = LoopCount(loop)
             sources = [*count.counting.sources.values(), *([] if loop.start is None else [loop.start])]
-            builder = self.t.innermost(sources)
-            count.tell(loop.before() if builder.graph is loop.graph else builder)
+            outer = self.t.innermost(sources)
+            before = loop.before() if outer.graph is loop.graph else outer
+            count.tell(before)
         except Uncountable:
             return None
         loop.write()
-        assert loop.trips is not None
-        trips = self.t.wrap(loop.trips)
-        return trips if loop.view.never_empty else trips.maximum(0)
+        return self.t.wrap(loop.count(before))
 
     def _counter(self) -> tuple[Expr, Expr, Expr]:
         """The number of iterations, carried along as the others are."""

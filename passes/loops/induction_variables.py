@@ -13,9 +13,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, replace
-from lstm_lower.graph.values import UnknownEntry
 from lstm_lower.passes.loops.views.hoisting import hoist_sizes
-from lstm_lower.passes.loops.views.linear_code import scalar
 from lstm_lower.passes.loops.views.loop import Loop, State
 from lstm_lower.passes.loops.views.loop_pass import LoopPass
 from lstm_lower.passes.loops.views.while_loop import OnLoops, WhileLoop
@@ -38,7 +36,7 @@ class InductionVariables(OnLoops, LoopPass):
                 self.refuse(state.final, "it is read behind a loop whose number of steps is not known beforehand")
                 continue
             if read and steps is None:
-                steps = _steps(loop)
+                steps = loop.count(loop.before("steps"))
             if read and steps is not None:
                 replace(state.final, _counted(loop.before("counter"), state, step, steps), loop.space)
             e = loop.inside(next(iter(loop.body), None), "counter")
@@ -48,17 +46,6 @@ class InductionVariables(OnLoops, LoopPass):
         if modified:
             loop.commit()
         return modified
-
-
-def _steps(loop: WhileLoop) -> ir.Value:
-    """The number of steps of a Loop that runs as often as its trip count says."""
-    assert loop.trips is not None
-    e, entries = loop.before("steps"), loop.facts.entries(loop.trips)
-    steps = scalar(e, loop.trips)
-    (count,) = entries if entries is not None and len(entries) == 1 else (None,)
-    never_less = not isinstance(count, UnknownEntry | int | None) or (isinstance(count, int) and count >= 0)
-    # Less than nothing is nothing.
-    return steps if never_less or loop.view.never_empty else e.op(std.Max, steps, e.constant(0))
 
 
 def _counted(e: Builder, counter: State, step: int, number: ir.Value) -> ir.Value:

@@ -52,9 +52,7 @@ class StepValues:
         loop, b = self.loop, self.b
         assert isinstance(loop, WhileLoop)
         if loop.view.is_counted:
-            assert loop.trips is not None
-            trips = b.wrap(loop.trips)
-            return (trips if trips.shape == () else trips.reshape()).maximum(0)
+            return b.wrap(loop.count(b))
         number = b.space.value(f"{self.scope}/count", ir.TensorType(INT64), ())
         zero = loop.before().constant(0)
         return b.wrap(self._carry(zero.value, number, (self.inside().wrap(number) + 1).value))

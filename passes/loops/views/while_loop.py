@@ -10,9 +10,10 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Workspace
-from lstm_lower.graph.values import Dim
+from lstm_lower.graph.builder import Builder, Workspace
+from lstm_lower.graph.values import Dim, UnknownEntry
 from lstm_lower.passes.loops.views.carried_shapes import tell_shapes
+from lstm_lower.passes.loops.views.linear_code import scalar
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput, State, inner_first, is_scan
 from lstm_lower.passes.loops.views.scalar_evolution import ScalarEvolution
 from lstm_lower.passes.model_pass import Context
@@ -58,6 +59,15 @@ class WhileLoop(Loop):
     def view(self) -> std.Loop:
         """The operator's view of the node as it was last written."""
         return std.Loop(self.node, self.space.facts)
+
+    def count(self, e: Builder) -> ir.Value:
+        """The number of steps of a Loop that runs as often as its trip count says, an int64 scalar."""
+        assert self.trips is not None
+        entries, steps = self.facts.entries(self.trips), scalar(e, self.trips)
+        (count,) = entries if entries is not None and len(entries) == 1 else (None,)
+        never_less = not isinstance(count, UnknownEntry | int | None) or (isinstance(count, int) and count >= 0)
+        # Less than nothing is nothing.
+        return steps if never_less or self.view.never_empty else e.op(std.Max, steps, e.constant(0))
 
     def evolution(self) -> ScalarEvolution:
         """How the integer scalars of the body change, as it is now."""
