@@ -152,14 +152,14 @@ def as_list(value: Value) -> TensorList | None:
 
 @dataclasses.dataclass(eq=False)
 class Rows(TensorList):
-    """A list whose elements are a tensor's rows; `made` is the tensor, or makes it when somebody asks."""
+    """A list whose elements are a tensor's rows; `source` is the tensor, or makes it when somebody asks."""
 
-    made: Expr | Callable[[], Expr]
+    source: Expr | Callable[[], Expr]
 
     @functools.cached_property
     def tensor(self) -> Expr:
         """The tensor, whether each row holds an element or not."""
-        return self.made if isinstance(self.made, Expr) else self.made()
+        return self.source if isinstance(self.source, Expr) else self.source()
 
     def length(self) -> Expr:
         size = self.tensor.size(0)
