@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import lstm_lower.passes.opset.downwards  # noqa: F401 (what builders write in older versions of ONNX, in every pass)
+
 if TYPE_CHECKING:
     from lstm_lower.passes.model_pass import Pass as Pass
 

@@ -169,12 +169,7 @@ def _pad(view: std.Pad, p: Parts) -> Results:
     b, rank = p.builder, view.rank()
     axes = axes_of(view, "axes", view.axes if view.operand(3) is not None or rank is None else tuple(range(rank)))
     data, pads = p.of(view.data), wide(b.wrap(view.node.inputs[1]))  # type: ignore[arg-type]
-    if b.opset >= 18:
-        return again(view, p, data, pads, None, b.ints(*axes))
-    none, half = b.ints(0), len(axes)
-    return again(
-        view, p, data, b.concat([pads.slice(0, half, axis=0), none, pads.slice(half, 2 * half, axis=0), none], 0)
-    )
+    return [b.op(std.Pad, data, pads, None, b.ints(*axes), mode=view.mode)]
 
 
 @by_parts(std.ScatterND)

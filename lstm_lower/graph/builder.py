@@ -21,7 +21,7 @@ import onnx_ir as ir
 from lstm_lower.errors import InvalidModelError
 from lstm_lower.graph import provenance
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.edit import detach, redirect
+from lstm_lower.graph.edit import detach, end_reading, redirect
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.names import Names
 from lstm_lower.graph.operator_versions import opset_of
@@ -34,6 +34,10 @@ Scalar = int | float | bool
 
 
 T = TypeVar("T", "Expr", ir.Value)
+
+# By operator what takes a node of the newest form out of a builder's place, where an older `ai.onnx` has another form:
+# it changes the node, or returns what stands for its outputs. `passes/opset/rewrites.py` fills it.
+OLDER_FORMS: dict[str, Callable[[ir.Node, Builder], Sequence[Expr | None] | None]] = {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,21 +186,47 @@ class Builder:
         like: ir.Value | None = None,
         **attributes: Any,
     ) -> ir.Node:
-        """Emits a node of one of ONNX's own operators here; its outputs get types and shapes.
+        """Emits a node of one of ONNX's own operators here, in a form of the opset's; its outputs get types and shapes.
 
         `like` is a value of the only output's type and shape: of many nodes that are alike, these are inferred once.
         """
-        op_type = op.op_type
-        name = self.names.fresh(f"{self.scope}/{op_type}")
+        node = self._unplaced(op, inputs, outputs, attributes)
+        self._place_declared(node, like)
+        return node
+
+    def _unplaced(
+        self, op: type[std.Standard], inputs: Sequence[Expr | ir.Value | None], outputs: int, attributes: dict[str, Any]
+    ) -> ir.Node:
+        name = self.names.fresh(f"{self.scope}/{op.op_type}")
         values = [ir.Value(name=self.names.part(name, index, outputs)) for index in range(outputs)]
         attrs = [_attribute(key, value) for key, value in attributes.items()]
-        node = ir.Node(op.domain, op_type, _plain(inputs), attrs, outputs=values, name=name)
+        return ir.Node(op.domain, op.op_type, _plain(inputs), attrs, outputs=values, name=name)
+
+    def _place_declared(self, node: ir.Node, like: ir.Value | None) -> None:
         self.place(node)
         if like is not None:
-            self.facts.alike(values[0], like)
-        for value in values:
+            self.facts.alike(node.outputs[0], like)
+        for value in node.outputs:
             self.declare(value)
-        return node
+
+    def _newest(
+        self,
+        op: type[std.Standard],
+        inputs: Sequence[Expr | ir.Value | None],
+        outputs: int,
+        *,
+        like: ir.Value | None = None,
+        **attributes: Any,
+    ) -> Sequence[ir.Value | None]:
+        """The outputs of a node in its newest form, or of what says the same in the opset."""
+        node = self._unplaced(op, inputs, outputs, attributes)
+        older = OLDER_FORMS.get(op.op_type)
+        results = None if older is None else older(node, self)
+        if results is None:
+            self._place_declared(node, like)
+            return node.outputs
+        end_reading(node)
+        return _plain(results)
 
     def declare(self, value: ir.Value) -> None:
         """Declares what is known of a value's type and shape."""
@@ -231,16 +261,19 @@ class Builder:
     @overload
     def op(self, op: type[std.Standard], *inputs: Expr | ir.Value | None, **attributes: Any) -> ir.Value: ...
     def op(self, op: type[std.Standard], *inputs: Expr | ir.Value | None, **attributes: Any) -> Expr | ir.Value:
-        """Emits a node with one output: a plain value where one of the operands is, else an expression."""
+        """Emits a node with one output in its newest form; a plain value if an operand is one, else an expression.
+
+        Where the opset is older than that form, what says the same in the opset is emitted instead.
+        """
         target = self._innermost(inputs)
-        if target is None:
-            return self.node(op, inputs, 1, **attributes).outputs[0]
-        return Expr(target, target.node(op, inputs, 1, **attributes).outputs[0])
+        (value,) = (target or self)._newest(op, inputs, 1, **attributes)
+        assert value is not None
+        return value if target is None else Expr(target, value)
 
     def ops(self, op: type[std.Standard], *inputs: Expr | None, outputs: int, **attributes: Any) -> list[Expr]:
-        """Emits a node with several outputs into the innermost builder among the operands' and this one."""
+        """Emits a node with several outputs, as `op` does, into the innermost builder of the operands' and this one."""
         target = self._innermost(inputs) or self
-        return [Expr(target, value) for value in target.node(op, inputs, outputs, **attributes).outputs]
+        return [Expr(target, value) for value in target._newest(op, inputs, outputs, **attributes) if value is not None]
 
     def _innermost(self, inputs: Sequence[Expr | ir.Value | None]) -> Builder | None:
         """The builder of what is made of expressions; `None` where a plain value is among the operands."""
@@ -344,12 +377,10 @@ class Builder:
         return self.slice(x, -1, -END, axis, step=-1)
 
     def reduce(self, op: type[std.Reduction], x: T, axes: Sequence[int], *, keepdims: bool) -> T:
-        """Reduces axes, in the form of the opset; nothing is emitted without axes."""
+        """Reduces axes; nothing is emitted without axes."""
         if not axes:
             return x
-        if self.opset >= op.axes_are_operand_since:
-            return self.op(op, x, self.ints(*axes), keepdims=int(keepdims))
-        return self.op(op, x, axes=list(axes), keepdims=int(keepdims))
+        return self.op(op, x, self.ints(*axes), keepdims=int(keepdims))
 
     def move_axis(self, x: T, source: int, target: int, rank: int) -> T:
         """Moves one axis, the others keep their order; nothing is emitted when it stands there already."""
@@ -591,9 +622,8 @@ class Expr:
         if size is None and isinstance(whole, int):
             size = whole // count
         if size is None:
-            # Opset 18 asks for the count, which earlier ones take from the number of outputs.
-            return b.ops(std.Split, self, outputs=count, axis=axis, **({"num_outputs": count} if b.opset >= 18 else {}))
-        # Sizes hold for all opsets, and onnxruntime refuses a mere count for parts of size 0.
+            return b.ops(std.Split, self, outputs=count, axis=axis, num_outputs=count)
+        # onnxruntime refuses a mere count for parts of size 0.
         parts = b.ops(std.Split, self, b.sizes([size] * count), outputs=count, axis=axis)
         if shape is not None and not isinstance(size, int):
             for part in parts:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
-import json
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -21,6 +20,7 @@ import onnx_ir as ir
 from lstm_lower.errors import InvalidModelError, damage_told
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.records.model_files import as_proto, load, read_all
+from lstm_lower.records.record import Record
 
 EVALUATION_KEY = "lstm_lower.evaluation"
 MODULE_KEY = "lstm_lower.module"
@@ -38,41 +38,38 @@ References = Mapping[str, Mapping[str, ir.TensorProtocol]]
 
 
 @dataclasses.dataclass(frozen=True)
-class _Record:
-    """A record as it is written.
+class _Attached:
+    """A model as it is written.
 
     Attributes:
-        key: the metadata key.
-        packed: the model, constants that are referred to among its inputs, as a compressed protobuf in base64.
         constants: initializer of the step -> digest of what it holds.
+        model: the model, constants that are referred to among its inputs, as a compressed protobuf in base64.
     """
 
-    key: str
-    packed: str
     constants: Mapping[str, str]
+    model: str
 
     @classmethod
-    def of(cls, key: str, model: ir.Model, constants: Mapping[str, str]) -> _Record:
+    def of(cls, model: ir.Model, constants: Mapping[str, str]) -> _Attached:
         content = as_proto(model).SerializeToString()
-        return cls(key, base64.b64encode(zlib.compress(content, 9)).decode("ascii"), constants)
+        return cls(constants, base64.b64encode(zlib.compress(content, 9)).decode("ascii"))
 
-    def text(self) -> str:
-        entries = {"version": _VERSION, "constants": dict(self.constants), "model": self.packed}
-        return json.dumps(entries, separators=(",", ":"))
-
-    def model(self) -> onnx.ModelProto:
+    def unpacked(self, key: str) -> ir.Model:
         """The model as it was packed.
 
         Raises:
             InvalidModelError: it was not packed by `of`.
         """
         packed = zlib.decompressobj()
-        with damage_told(lambda _: malformed(self.key, self.packed[:80])):
-            content = packed.decompress(base64.b64decode(self.packed, validate=True), _LIMIT)
+        with damage_told(lambda _: malformed(key, self.model[:80])):
+            content = packed.decompress(base64.b64decode(self.model, validate=True), _LIMIT)
             model: onnx.ModelProto = onnx.ModelProto.FromString(content)
         if not packed.eof:
-            raise malformed(self.key, self.packed[:80])
-        return model
+            raise malformed(key, self.model[:80])
+        return load(model)
+
+
+_RECORDS = {key: Record(key, _Attached, None, version=_VERSION) for key in _KEYS}
 
 
 def write(model: ir.Model, key: str, attached: ir.Model) -> None:
@@ -97,7 +94,7 @@ def write(model: ir.Model, key: str, attached: ir.Model) -> None:
         del kept.graph.initializers[name]
         kept.graph.inputs.append(value)
     read_all(kept)
-    model.metadata_props[key] = _Record.of(key, kept, constants).text()
+    _RECORDS[key].write(model, _Attached.of(kept, constants))
 
 
 def of(model: ir.Model, key: str) -> ir.Model | None:
@@ -106,10 +103,10 @@ def of(model: ir.Model, key: str) -> ir.Model | None:
     Raises:
         InvalidModelError: it is malformed, or the model that carries it no longer holds what it refers to.
     """
-    record = _parse(model.metadata_props, key)
+    record = _RECORDS[key].parse(model.metadata_props)
     if record is None:
         return None
-    attached = load(record.model())
+    attached = record.unpacked(key)
     inputs = {value.name: value for value in attached.graph.inputs}
     for name, digest in record.constants.items():
         tensor = _constant(model, name)
@@ -137,7 +134,7 @@ def references(model: ir.Model) -> References:
     by_name: dict[str, dict[str, ir.TensorProtocol]] = {}
     for key in _KEYS:
         try:
-            record = _parse(model.metadata_props, key)
+            record = _RECORDS[key].parse(model.metadata_props)
         except InvalidModelError:
             continue
         held = {name: _constant(model, name) for name in (record.constants if record is not None else ())}
@@ -154,36 +151,22 @@ def restore(model: ir.Model, constants: References) -> None:
     """
     for key, held in constants.items():
         lost = {name: tensor for name, tensor in held.items() if not _same(_constant(model, name), tensor)}
-        record = _parse(model.metadata_props, key) if lost else None
+        record = _RECORDS[key].parse(model.metadata_props) if lost else None
         if record is None:
             continue
-        kept = load(record.model())
+        kept = record.unpacked(key)
         for value in [value for value in kept.graph.inputs if value.name in lost]:
             assert value.name is not None
             kept.graph.inputs.remove(value)
             value.const_value = ir.tensor(lost[value.name].numpy(), dtype=lost[value.name].dtype, name=value.name)
             kept.graph.register_initializer(value)
         rest = {name: digest for name, digest in record.constants.items() if name not in lost}
-        model.metadata_props[key] = _Record.of(key, kept, rest).text()
+        _RECORDS[key].write(model, _Attached.of(kept, rest))
 
 
 def malformed(key: str, got: str) -> InvalidModelError:
     """The error for metadata in another form than ours."""
     return InvalidModelError(f"metadata '{key}' requires the form that lstm-lower writes, got {got!r}")
-
-
-def _parse(metadata_props: Mapping[str, str], key: str) -> _Record | None:
-    text = metadata_props.get(key)
-    if text is None:
-        return None
-    with damage_told(lambda _: malformed(key, text[:80])):
-        entries = json.loads(text)
-        version, constants, packed = entries["version"], entries["constants"], entries.get("model")
-    if version != _VERSION:
-        raise InvalidModelError(f"metadata '{key}' requires version {_VERSION}, got {version!r}")
-    if not isinstance(packed, str) or not isinstance(constants, dict):
-        raise malformed(key, text[:80])
-    return _Record(key, packed, {str(name): str(digest) for name, digest in constants.items()})
 
 
 def _constant(model: ir.Model, name: str) -> ir.TensorProtocol | None:

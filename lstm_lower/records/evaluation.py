@@ -16,20 +16,20 @@ Weights are not in it, but for constants of its own; large ones that the step ha
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from lstm_lower.errors import InvalidModelError, damage_told
+from lstm_lower.errors import InvalidModelError
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.records import attachments
 from lstm_lower.records import state as training_state
+from lstm_lower.records.record import Record
 
 METADATA_KEY = attachments.EVALUATION_KEY
 
 # Names of the outputs that are the model's own, in the metadata of the evaluation itself.
-PREDICTIONS_KEY = "lstm_lower.predictions"
+PREDICTIONS = Record("lstm_lower.predictions", list[str], None)
 
 
 def write(model: ir.Model, evaluation: ir.Model, predictions: Sequence[str]) -> None:
@@ -49,7 +49,7 @@ def write(model: ir.Model, evaluation: ir.Model, predictions: Sequence[str]) -> 
         raise InvalidModelError(f"prediction '{unknown[0]}' must be one of the outputs {outputs}")
     kept = copy_model(evaluation)
     training_state.detach_initial_values(kept, kept=totals(kept).keys() - {value.name for value in model.graph.inputs})
-    kept.metadata_props[PREDICTIONS_KEY] = json.dumps(list(predictions))
+    PREDICTIONS.write(kept, list(predictions))
     attachments.write(model, METADATA_KEY, kept)
 
 
@@ -79,15 +79,10 @@ def predictions(evaluation: ir.Model) -> list[str] | None:
     Raises:
         InvalidModelError: the record is malformed.
     """
-    text = evaluation.metadata_props.get(PREDICTIONS_KEY)
-    if text is None:
-        return None
-    outputs = [value.name for value in evaluation.graph.outputs]
-    with damage_told(lambda _: attachments.malformed(METADATA_KEY, text[:80])):
-        names = json.loads(text)
-    if not isinstance(names, list) or any(name not in outputs for name in names):
-        raise attachments.malformed(METADATA_KEY, text[:80])
-    return [str(name) for name in names]
+    names = PREDICTIONS.parse(evaluation.metadata_props)
+    if names is not None and not {*names} <= {value.name for value in evaluation.graph.outputs}:
+        raise attachments.malformed(METADATA_KEY, str(names)[:80])
+    return names
 
 
 def _check_inputs(model: ir.Model, evaluation: ir.Model) -> None:

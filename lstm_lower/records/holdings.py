@@ -7,17 +7,15 @@ parameters that do not require gradients, buffers that no step changes, and what
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import onnx_ir as ir
 
-from lstm_lower.errors import damage_told
 from lstm_lower.records import attachments
 from lstm_lower.records import state as training_state
+from lstm_lower.records.record import Record
 
 METADATA_KEY = attachments.MODULE_KEY
-_NAMES_KEY = "lstm_lower.names"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +37,19 @@ class Holdings:
     pairs: Collection[str] = ()
 
 
+@dataclasses.dataclass(frozen=True)
+class _Names:
+    """What `Holdings` has besides values."""
+
+    states: Mapping[str, str]
+    constants: Mapping[str, str]
+    read: Sequence[str]
+    pairs: Sequence[str]
+
+
+_NAMES = Record("lstm_lower.names", _Names, None)
+
+
 def write(step: ir.Model, held: Holdings) -> None:
     """Records it in a step, in place of what was recorded before."""
     graph = ir.Graph([], [], nodes=[], opset_imports=dict(step.graph.opset_imports), name="module")
@@ -46,14 +57,8 @@ def write(step: ir.Model, held: Holdings) -> None:
         value = ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(tensor.shape.numpy()))
         value.const_value = tensor
         graph.register_initializer(value)
-    entries = {
-        "states": dict(held.states),
-        "constants": dict(held.constants),
-        "read": sorted(held.read),
-        "pairs": sorted(held.pairs),
-    }
-    names = json.dumps(entries, separators=(",", ":"))
-    attached = ir.Model(graph, ir_version=step.ir_version, metadata_props={_NAMES_KEY: names})
+    attached = ir.Model(graph, ir_version=step.ir_version)
+    _NAMES.write(attached, _Names(dict(held.states), dict(held.constants), sorted(held.read), sorted(held.pairs)))
     attachments.write(step, METADATA_KEY, attached)
 
 
@@ -68,12 +73,8 @@ def of(step: ir.Model) -> Holdings | None:
         return None
     values = {name: value.const_value for name, value in attached.graph.initializers.items()}
     held = {name: tensor for name, tensor in values.items() if tensor is not None}
-    text = attached.metadata_props.get(_NAMES_KEY, "")
     inputs = {pair.input for pair in training_state.read(step).pairs}
-    with damage_told(lambda _: attachments.malformed(METADATA_KEY, text[:80])):
-        entries = json.loads(text)
-        holdings = Holdings(entries["states"], entries["constants"], held, entries["read"], entries["pairs"])
-        sound = set(holdings.states.values()) <= inputs and set(holdings.constants.values()) <= set(held)
-    if not sound:
-        raise attachments.malformed(METADATA_KEY, text[:80])
-    return holdings
+    names = _NAMES.parse(attached.metadata_props)
+    if names is None or not (set(names.states.values()) <= inputs and set(names.constants.values()) <= set(held)):
+        raise attachments.malformed(METADATA_KEY, attached.metadata_props.get(_NAMES.key, "")[:80])
+    return Holdings(names.states, names.constants, held, names.read, names.pairs)

@@ -13,17 +13,14 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
-from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES
+from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES, widened
 from lstm_lower.passes.formulas.rows import INT64, largest, reshape_to
 from lstm_lower.passes.formulas.sizes import Size, divided, entries, remainder, scalar, up_to, wide
+from lstm_lower.passes.formulas.special_functions import rounded
 from lstm_lower.passes.rewriting import decomposes
 
 # Of the cubic interpolation (Keys, 1981), as ONNX has it.
 _CUBIC = -0.75
-
-
-def _wide(x: Expr) -> Expr:
-    return x.cast(COMPUTE_DTYPES.get(x.dtype, x.dtype))
 
 
 class Image:
@@ -157,8 +154,8 @@ def grid_sampled(data: Expr, grid: Expr, how: Sampling) -> Expr:
         grid: places `[N, ..., axes]`, the last axis first.
         how: the options.
     """
-    b, grid = data.builder, _wide(grid)
-    image, x = Image(_wide(data)), len(data.shape or ()) - 2
+    b, grid = data.builder, widened(grid)
+    image, x = Image(widened(data)), len(data.shape or ()) - 2
     sizes = [grid.size(axis) for axis in range(x + 1)]
     count = functools.reduce(operator.mul, sizes[1:])
     flat = reshape_to(grid, b.sizes([sizes[0], count, x]))
@@ -220,7 +217,7 @@ def affine_places(theta: Expr, sizes: Sequence[Size], *, align_corners: bool) ->
         else:
             even = (steps * 2 + 1) / number - 1
         behind = rows - 1 - axis
-        even = even.unsqueeze(*range(1, behind + 1)) if behind else even
+        even = even.unsqueeze(*range(1, behind + 1))
         parts.append(b.op(std.Expand, even, b.sizes(sizes[2:])).reshape(-1, 1))
     # The grid tells of the last axis first.
     ones = b.op(std.Expand, theta.like(1), parts[0].sizes())
@@ -333,9 +330,7 @@ def _stft(op: std.STFT, b: Builder) -> Expr:
     places = (up_to(b, frames) * step).unsqueeze(1) + up_to(b, length).unsqueeze(0)
     framed = signal.take(places, axis=1)
     framed = framed if window is None else framed * window.cast(framed.dtype).unsqueeze(1)
-    if b.opset >= 20:
-        return b.op(std.DFT, framed, None, b.constant(2, INT64), onesided=op.onesided)
-    return b.op(std.DFT, framed, axis=2, onesided=op.onesided)
+    return b.op(std.DFT, framed, None, b.constant(2, INT64), onesided=op.onesided)
 
 
 @decomposes(std.DeformConv)
@@ -413,7 +408,7 @@ def _max_roi_pool(op: std.MaxRoiPool, b: Builder) -> Expr:
     dtype = COMPUTE_DTYPES.get(x.dtype, x.dtype)
     of = rois.slice(0, 1, axis=1).squeeze(1).cast(INT64)
     maps = x.take(of)
-    corners = _rounded(rois.slice(1, 5, axis=1).cast(dtype) * op.scale)
+    corners = rounded(rois.slice(1, 5, axis=1).cast(dtype) * op.scale)
     sides = [_Bins(corners, axis, op.bins[axis], number_of(b, maps.size(axis + 2), dtype)) for axis in (0, 1)]
     sizes = [rois.size(0), op.bins[0], sides[0].most, op.bins[1], sides[1].most]
     flat = b.sizes([sizes[0], functools.reduce(operator.mul, sizes[1:])])
@@ -434,12 +429,6 @@ def _max_roi_pool(op: std.MaxRoiPool, b: Builder) -> Expr:
     counts = [side.exists.cast(INT64).sum(2) for side in sides]
     some = counts[0].unsqueeze(2) * counts[1].unsqueeze(1) > 0
     return b.where(some.unsqueeze(1), best, 0)
-
-
-def _rounded(x: Expr) -> Expr:
-    """To the nearest whole number, halves away from zero."""
-    b = x.builder
-    return b.op(std.Sign, x) * (x.abs() + 0.5).floor()
 
 
 class _Bins:

@@ -12,7 +12,8 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
-from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES
+from lstm_lower.passes.formulas.kernels import widened
+from lstm_lower.passes.formulas.moments import moments, per_channel
 from lstm_lower.passes.rewriting import decomposes
 
 
@@ -23,16 +24,16 @@ def batch_normalization(view: std.BatchNormalization, b: Builder) -> list[Expr]:
     Before opset 14 there are the mean of the batch and, as onnxruntime has it, its inverse deviation behind them.
     """
     rank = _rank(view)
-    x, dtype = _wide(view.data, b), b.wrap(view.data).dtype
-    mean, variance = _wide(view.running_mean, b), _wide(view.running_variance, b)
-    scale, bias = _wide(view.scale, b), _wide(view.bias, b)
+    x, dtype = widened(b.wrap(view.data)), b.wrap(view.data).dtype
+    mean, variance = widened(b.wrap(view.running_mean)), widened(b.wrap(view.running_variance))
+    scale, bias = widened(b.wrap(view.scale)), widened(b.wrap(view.bias))
     if not view.training_mode:
         if any(value.uses() or value.is_graph_output() for value in view.node.outputs[1:]):
             raise view.unsupported("outputs", "Y alone outside of training", "more")
         factor = scale / (variance + view.epsilon).sqrt()
-        return [((x - _channels(mean, rank)) * _channels(factor, rank) + _channels(bias, rank)).cast(dtype)]
+        return [((x - per_channel(mean, rank)) * per_channel(factor, rank) + per_channel(bias, rank)).cast(dtype)]
     axes = [axis for axis in range(rank) if axis != 1]
-    centered, of_batch, variance_of_batch = _moments(x, axes)
+    centered, of_batch, variance_of_batch = moments(x, axes)
     deviation = (variance_of_batch + view.epsilon).sqrt()
     normal = centered / deviation
     running = [
@@ -42,7 +43,7 @@ def batch_normalization(view: std.BatchNormalization, b: Builder) -> list[Expr]:
             (view.running_variance, variance, variance_of_batch),
         )
     ]
-    made = [(normal * _channels(scale, rank) + _channels(bias, rank)).cast(dtype), *running]
+    made = [(normal * per_channel(scale, rank) + per_channel(bias, rank)).cast(dtype), *running]
     if len(view.node.outputs) > len(made):
         made += [of_batch.reshape(-1).cast(dtype), (1 / deviation).reshape(-1).cast(dtype)]
     return made
@@ -52,14 +53,15 @@ def batch_normalization(view: std.BatchNormalization, b: Builder) -> list[Expr]:
 def instance_normalization(view: std.InstanceNormalization, b: Builder) -> Expr:
     """Each channel of each example by itself."""
     rank, dtype = _rank(view), b.wrap(view.data).dtype
-    normal = _normal(_wide(view.data, b), range(2, rank), view.epsilon)
-    return (normal * _channels(_wide(view.scale, b), rank) + _channels(_wide(view.bias, b), rank)).cast(dtype)
+    normal = _normal(widened(b.wrap(view.data)), range(2, rank), view.epsilon)
+    scale, bias = (per_channel(widened(b.wrap(value)), rank) for value in (view.scale, view.bias))
+    return (normal * scale + bias).cast(dtype)
 
 
 @decomposes(std.GroupNormalization)
 def group_normalization(view: std.GroupNormalization, b: Builder) -> Expr:
     """Groups of channels of each example by themselves."""
-    x, scale, bias = _wide(view.data, b), _wide(view.scale, b), _wide(view.bias, b)
+    x, scale, bias = widened(b.wrap(view.data)), widened(b.wrap(view.scale)), widened(b.wrap(view.bias))
     normal = _normal(x.reshape(0, view.num_groups, -1), [2], view.epsilon)
     if view.of_groups:
         normal = normal * scale.unsqueeze(1) + bias.unsqueeze(1)
@@ -68,7 +70,7 @@ def group_normalization(view: std.GroupNormalization, b: Builder) -> Expr:
         b.set_shape(result, x.shape)
     if not view.of_groups:
         rank = _rank(view)
-        result = result * _channels(scale, rank) + _channels(bias, rank)
+        result = result * per_channel(scale, rank) + per_channel(bias, rank)
     return result.cast(b.wrap(view.data).dtype)
 
 
@@ -80,7 +82,7 @@ def layer_normalization(view: std.LayerNormalization, b: Builder) -> list[Expr]:
     axes = list(range(axis, 0)) if axis < 0 else list(range(axis, _rank(view)))
     # Doubles stay what they are, as they do in onnxruntime.
     wide = x.dtype if x.dtype == ir.DataType.DOUBLE else view.stash
-    centered, mean, variance = _moments(x.cast(wide), axes)
+    centered, mean, variance = moments(x.cast(wide), axes)
     deviation = (variance + view.epsilon).sqrt()
     y = (centered / deviation).cast(x.dtype) * b.wrap(view.scale)
     y = y if view.bias is None else y + b.wrap(view.bias)
@@ -90,14 +92,14 @@ def layer_normalization(view: std.LayerNormalization, b: Builder) -> list[Expr]:
 @decomposes(std.MeanVarianceNormalization)
 def mean_variance_normalization(view: std.MeanVarianceNormalization, b: Builder) -> Expr:
     """With the tiny number of onnx's function, which keeps the deviation from being 0."""
-    centered, _, variance = _moments(_wide(view.data, b), view.axes)
+    centered, _, variance = moments(widened(b.wrap(view.data)), view.axes)
     return (centered / (variance.sqrt() + 1e-9)).cast(b.wrap(view.data).dtype)
 
 
 @decomposes(std.LpNormalization)
 def lp_normalization(view: std.LpNormalization, b: Builder) -> Expr:
     """Zeros where all elements along the axis are."""
-    x, axis = _wide(view.data, b), view.attribute("axis", -1)
+    x, axis = widened(b.wrap(view.data)), view.attribute("axis", -1)
     total = (x.abs() if view.p == 1 else x * x).sum(axis, keepdims=True)
     # Before the root, whose slope at 0 is infinite.
     total = b.where(total > 0, total, 1)
@@ -107,7 +109,7 @@ def lp_normalization(view: std.LpNormalization, b: Builder) -> Expr:
 @decomposes(std.LRN)
 def local_response_normalization(view: std.LRN, b: Builder) -> Expr:
     """Sums over neighbouring channels, of which there are zeros beyond the first and the last."""
-    whole = _wide(view.data, b)
+    whole = widened(b.wrap(view.data))
     x = whole if whole.shape is not None else b.set_shape(whole.reshape(0, 0, -1), [None] * 3)
     rank, before, channels = len(x.shape or ()), (view.size - 1) // 2, x.size(1)
     pads = [0] * (2 * rank)
@@ -121,27 +123,9 @@ def local_response_normalization(view: std.LRN, b: Builder) -> Expr:
     return made.cast(b.wrap(view.data).dtype)
 
 
-def _wide(value: ir.Value, b: Builder) -> Expr:
-    """An operand; halves are computed in float32."""
-    expr = b.wrap(value)
-    return expr.cast(COMPUTE_DTYPES.get(expr.dtype, expr.dtype))
-
-
-def _moments(x: Expr, axes: Sequence[int]) -> tuple[Expr, Expr, Expr]:
-    """X without its mean, its mean and its variance; reduced axes stay."""
-    mean = x.reduce(std.ReduceMean, axes)
-    centered = x - mean
-    return centered, mean, (centered * centered).reduce(std.ReduceMean, axes)
-
-
 def _normal(x: Expr, axes: Sequence[int], epsilon: float) -> Expr:
-    centered, _, variance = _moments(x, axes)
+    centered, _, variance = moments(x, axes)
     return centered / (variance + epsilon).sqrt()
-
-
-def _channels(vector: Expr, rank: int) -> Expr:
-    """A vector `[C]` in a shape that goes with x `[N, C, ...]`."""
-    return vector.unsqueeze(*range(1, rank - 1)) if rank > 2 else vector
 
 
 def _rank(view: std.Standard) -> int:

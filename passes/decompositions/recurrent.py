@@ -17,7 +17,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, concat, sigmoid, tanh
 from lstm_lower.graph.standard.networks import Activation
 from lstm_lower.passes.formulas.cudnn_cells import all_full, gates_and_last, running_steps
-from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES
+from lstm_lower.passes.formulas.kernels import widened
 from lstm_lower.passes.formulas.lstm_step import Peephole, clip
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.rewriting import decomposes
@@ -177,8 +177,7 @@ def _layer(
 
     def wide(value: ir.Value) -> Expr:
         """An operand; halves are computed in float32."""
-        expr = b.wrap(value)
-        return expr.cast(COMPUTE_DTYPES.get(expr.dtype, expr.dtype))
+        return widened(b.wrap(value))
 
     def rows(stacked: Expr) -> list[Expr]:
         """Weights and states of each direction."""

@@ -157,8 +157,7 @@ def _transform(x: Expr, axis: int, inverse: int) -> Expr:
     The axis has that length: of one that DFT's own operand says onnxruntime takes memory for what it was before.
     """
     b = x.builder
-    at = {"axis": axis} if b.opset < 20 else {}
-    made = b.op(std.DFT, x, *([] if at else [None, b.constant(axis, INT64)]), inverse=inverse, **at)
+    made = b.op(std.DFT, x, None, b.constant(axis, INT64), inverse=inverse)
     node = made.value.producer()
     assert node is not None
     node.metadata_props[std.LENGTH] = std.POWER_OF_TWO

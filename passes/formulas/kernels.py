@@ -39,6 +39,11 @@ def computed(x: Expr) -> Expr:
     return x.cast(_COMPUTED.get(x.dtype, x.dtype))
 
 
+def widened(x: Expr) -> Expr:
+    """X in the dtype that sums and products accumulate in: halves in float32, the rest as it is."""
+    return x.cast(COMPUTE_DTYPES.get(x.dtype, x.dtype))
+
+
 def movable(x: Expr) -> Expr:
     """X in a dtype with kernels for what repeats and reverses elements."""
     return x.cast(_DT.FLOAT) if x.dtype == _DT.BFLOAT16 else x

@@ -11,7 +11,6 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr
 from lstm_lower.graph.values import Dim
-from lstm_lower.passes.formulas.rows import reshape_to
 
 
 @dataclasses.dataclass
@@ -45,13 +44,6 @@ class Pieces:
 
 
 def shaped(vector: Expr, sizes: Expr, known: Sequence[Dim | None] | None = None) -> Expr:
-    """A vector in another shape, in which a size may be 0: before opset 14 that has another meaning in a Reshape."""
-    b = vector.builder
-    if b.opset >= 14:
-        result = reshape_to(vector, sizes)
-    else:
-        least = sizes.maximum(1)
-        missing = b.op(std.ReduceProd, least, keepdims=1) - vector.sizes()
-        whole = b.op(std.Reshape, b.concat([vector, b.fill(0, missing, vector.dtype)], 0), least)
-        result = b.op(std.Slice, whole, b.zeros_like(sizes), sizes)
-    return result if known is None else b.set_shape(result, known)
+    """A vector in another shape, in which a size may be 0."""
+    result = vector.builder.op(std.Reshape, vector, sizes, allowzero=1)
+    return result if known is None else vector.builder.set_shape(result, known)

@@ -8,8 +8,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr, concat
-from lstm_lower.passes.formulas.indices import within
-from lstm_lower.passes.formulas.sizes import Size, up_to
+from lstm_lower.passes.formulas.sizes import Size
 
 INT64 = ir.DataType.INT64
 
@@ -57,24 +56,9 @@ def add_rows(rows: Expr, ids: Expr, segments: Size) -> Expr:
     Larger numbers fail at run time.
     """
     b = rows.builder
-    if b.opset < 16:
-        return _segment_product(rows, ids, segments)
     zeros = b.fill(0, concat([b.sizes([segments + 1]), tail_of(rows, 1)], 0), rows.dtype)
     total = b.op(std.ScatterND, zeros, ids.unsqueeze(1), rows, reduction="add")
     return total.slice(0, segments, axis=0)
-
-
-def _segment_product(rows: Expr, ids: Expr, segments: Size) -> Expr:
-    """The sum as a product with the table of which row belongs to which segment: opset 13 has no adding scatter."""
-    b = rows.builder
-    numbers, ids = up_to(b, segments), within(ids, segments + 1)
-    table = numbers.unsqueeze(1).equals(ids.unsqueeze(0)).cast(rows.dtype)
-    if rows.shape is not None and len(rows.shape) == 2:
-        return table @ rows
-    tail = tail_of(rows, 1)
-    # Of no rows nothing tells how wide they are.
-    matrix = reshape_to(rows, concat([ids.sizes(), b.op(std.ReduceProd, tail, keepdims=1)], 0))
-    return reshape_to(table @ matrix, concat([b.sizes([segments]), tail], 0))
 
 
 def padded(x: Expr, axis: int, before: Size, after: Size) -> Expr:

@@ -73,6 +73,16 @@ def _of(op: type[std.Standard], x: Expr) -> Expr:
     return x.builder.op(op, x)
 
 
+def truncated(x: Expr) -> Expr:
+    """Numbers without what is behind the point."""
+    return x.builder.where(x < 0, _of(std.Ceil, x), x.floor())
+
+
+def rounded(x: Expr) -> Expr:
+    """The nearest whole number, halves away from zero."""
+    return _of(std.Sign, x) * (x.abs() + 0.5).floor()
+
+
 def tan(x: Expr) -> Expr:
     """The sine over the cosine."""
     return _of(std.Sin, x) / _of(std.Cos, x)

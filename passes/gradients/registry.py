@@ -15,6 +15,7 @@ from lstm_lower import plugins
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.facts import Facts
+from lstm_lower.passes.formulas.kernels import widened
 from lstm_lower.passes.formulas.rows import reshape_to
 
 # Sums in these dtypes are accumulated in float32.
@@ -127,11 +128,6 @@ def demanded_output(op: std.Standard, b: Builder, index: int) -> Expr:
         b.facts.forget(value)
         b.declare(value)
     return b.wrap(value)
-
-
-def widened(x: Expr) -> Expr:
-    """The same values in the dtype that sums accumulate in."""
-    return x.cast(ir.DataType.FLOAT) if x.dtype in _HALVES else x
 
 
 def summed(x: Expr, axes: Sequence[int], *, keepdims: bool = False) -> Expr:

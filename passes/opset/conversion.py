@@ -17,7 +17,7 @@ from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.inference import Inferred
 from lstm_lower.graph.names import Names
-from lstm_lower.graph.operator_versions import changes, default_attributes, first_version, form, misfit
+from lstm_lower.graph.operator_versions import changes, first_version, form, misfit
 from lstm_lower.graph.structure import STANDARD_DOMAINS
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of, with_inner
 from lstm_lower.graph.verify import verify_types
@@ -26,7 +26,7 @@ from lstm_lower.passes.inline import InlineFunctionsPass
 from lstm_lower.passes.model_pass import Context, Pass
 from lstm_lower.passes.opset import attribute_changes, downwards, upwards  # noqa: F401 (importing fills the tables)
 from lstm_lower.passes.opset.installed import MIN_OPSET, newest_opset, newest_with_kernel, raise_ir_version
-from lstm_lower.passes.opset.rewrites import BEFORE, SINCE, Site
+from lstm_lower.passes.opset.rewrites import BEFORE, SINCE, Site, step_down
 from lstm_lower.passes.shapes import InferShapesPass, without_large_initializers
 
 # Scan as it was in opset 8: of a whole batch, axis 0 of every operand, with time on axis 1.
@@ -204,22 +204,14 @@ class _Conversion:
     def _before(self, site: Site, source: int, change: int) -> Sequence[Expr | None] | None:
         """Writes a node in the form before a change, or tells what it becomes."""
         node = site.node
-        newer, older = form(node.op_type, change), form(node.op_type, change - 1)
-        assert newer is not None
-        rewrite = BEFORE.get((node.op_type, change))
-        if rewrite is not None:
-            results = rewrite(site)
-            if results is not None:
-                return results
-        fault: tuple[str, str] | None = ("the operator", "it")
-        # A form that was deprecated when it was superseded meant something else.
-        if older is not None and not older.deprecated:
-            for name in tuple(default_attributes(newer, older, node)):
-                site.drop(name)
-            fault = misfit(node, older)
+        older = form(node.op_type, change - 1)
+        results = step_down(site, change)
+        if results is not None:
+            return results
+        fault = ("the operator", "it") if older is None or older.deprecated else misfit(node, older)
         if fault is None:
             return None
-        if rewrite is None or older is None:
+        if (node.op_type, change) not in BEFORE or older is None:
             # Subgraphs become part of the function's body, and are to be of its version.
             for subgraph in subgraphs_of(node):
                 self.graph(subgraph, source, change)

@@ -12,7 +12,8 @@ from lstm_lower.graph.builder import END, Builder, Expr
 from lstm_lower.graph.values import stated
 from lstm_lower.passes.decompositions import decomposes
 from lstm_lower.passes.decompositions.recurrent import with_time_first
-from lstm_lower.passes.formulas.rows import tail_of
+from lstm_lower.passes.formulas.indices import within
+from lstm_lower.passes.formulas.rows import row_numbers, tail_of
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.opset.rewrites import Site, before, since
 from lstm_lower.passes.rewriting import values_of
@@ -457,12 +458,10 @@ def _scatter(b: Builder, data: Expr, indices: Expr, updates: Expr, depth: int, c
         depth: leading axes of `data` that are indexed.
         combine: operator that combines the old value with an update.
     """
-    sizes = data.sizes().slice(0, depth, axis=0)
-    indices = b.where(indices < 0, indices + sizes, indices)
-    place = indices.slice(0, 1, axis=1)
-    for axis in range(1, depth):
-        place = place * sizes.slice(axis, axis + 1, axis=0) + indices.slice(axis, axis + 1, axis=1)
-    place = place.reshape(-1)
+    sizes = [data.size(axis) for axis in range(depth)]
+    # Places are numbered over all axes: one beyond the end of an axis would be another one, and is refused.
+    columns = [within(indices.slice(axis, axis + 1, axis=1), size) for axis, size in enumerate(sizes)]
+    indices, place = b.concat(columns, axis=1), row_numbers(columns, sizes).reshape(-1)
     count = place.sizes()
 
     by_place = _Groups(b, place, count)
@@ -547,12 +546,11 @@ def reshape_allow_zero(site: Site) -> Sequence[Expr] | None:
     data, target, b = site.input(0), site.input(1), site.builder
     if sizes is not None:
         return [b.fill(0, target, site.dtype())]
-    no_zero = b.op(std.Size, b.op(std.NonZero, target)).equals(b.op(std.Size, target))
-    return b.branch(
-        no_zero,
-        lambda then: [then.op(std.Reshape, data, target)],
-        lambda otherwise: [otherwise.fill(0, target, site.dtype())],
-    )
+    # A shape without a 0, filled, of which the part is cut out that has elements.
+    vector, least = data.reshape(-1), target.maximum(1)
+    missing = b.op(std.ReduceProd, least, keepdims=1) - vector.sizes()
+    whole = b.op(std.Reshape, b.concat([vector, b.fill(0, missing, site.dtype())], 0), least)
+    return [b.op(std.Slice, whole, b.zeros_like(target), target)]
 
 
 @before(18, std.Split)
@@ -661,7 +659,8 @@ def resize_symmetric(site: Site) -> None:
 def identity(site: Site) -> Sequence[Expr] | None:
     """A sequence or an optional: the readers of the copy read the original."""
     wrapped = isinstance(site.node.inputs[0] and site.node.inputs[0].type, ir.SequenceType | ir.OptionalType)
-    return [site.input(0)] if wrapped and not site.node.outputs[0].is_graph_output() else None
+    read = site.node.outputs[0].uses() and not site.node.outputs[0].is_graph_output()
+    return [site.input(0)] if wrapped and read else None
 
 
 @before(14, std.Trilu)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import onnx_ir as ir
+from onnx.defs import onnx_opset_version
 
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Builder, Expr
+from lstm_lower.graph.builder import OLDER_FORMS, Builder, Expr
+from lstm_lower.graph.operator_versions import changes, default_attributes, form
 
 
 class Site(std.Standard, abstract=True):
@@ -129,6 +132,42 @@ BEFORE: dict[tuple[str, int], Rewrite] = {}
 SINCE: dict[tuple[str, int], Rewrite] = {}
 
 
+@functools.cache
+def _steps(op_type: str, opset: int) -> tuple[int, ...]:
+    """The versions at which an operator's newest form is to be written otherwise, on the way down to an opset."""
+    steps = changes(op_type, onnx_opset_version(), opset)
+    return tuple(step for step in steps if (op_type, step) in BEFORE or form(op_type, step - 1) is None)
+
+
+def older_form(node: ir.Node, builder: Builder) -> Sequence[Expr | None] | None:
+    """Writes a node of its operator's newest form in the builder's opset: what becomes of it, or `None` if it stays.
+
+    Raises:
+        UnsupportedOpError: the opset cannot say it.
+    """
+    for step in _steps(node.op_type, builder.opset):
+        site = Site(node, builder, builder.opset)
+        results = step_down(site, step)
+        if results is not None:
+            return results
+        if form(node.op_type, step - 1) is None:
+            raise site.too_new("the operator", step)
+    return None
+
+
+def step_down(site: Site, version: int) -> Sequence[Expr | None] | None:
+    """Writes a node in the form before a version: what becomes of it, or `None` if it stays, changed or not."""
+    node = site.node
+    rewrite = BEFORE.get((node.op_type, version))
+    results = None if rewrite is None else rewrite(site)
+    newer, older = form(node.op_type, version), form(node.op_type, version - 1)
+    # A form that was deprecated when it was superseded meant something else.
+    if results is None and newer is not None and older is not None and not older.deprecated:
+        for name in tuple(default_attributes(newer, older, node)):
+            site.drop(name)
+    return results
+
+
 def before(version: int, *ops: type[std.Standard]) -> Callable[[Rewrite], Rewrite]:
     """Registers a rewrite from an operator's form of a version to its previous form."""
     return _register(BEFORE, version, ops)
@@ -149,3 +188,6 @@ def _register(
         return rewrite
 
     return decorate
+
+
+OLDER_FORMS.update(dict.fromkeys(std.VIEWS, older_form))

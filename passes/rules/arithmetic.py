@@ -15,16 +15,10 @@ from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call, attr
 from lstm_lower.ops.raw import COMPLEX, COMPUTED, FLOATS, INTEGERS, NUMBERS, PAIRED, Binary, RawOp, broadcast
 from lstm_lower.passes.formulas.complex_numbers import conjugate
-from lstm_lower.passes.formulas.special_functions import atan
+from lstm_lower.passes.formulas.special_functions import atan, truncated
 from lstm_lower.passes.rules.registry import Node, lowers, lowers_by, standard, widened
 
 _INT64, _UINT64 = ir.DataType.INT64, ir.DataType.UINT64
-
-
-def truncated(x: Expr) -> Expr:
-    """A number without what is behind its point."""
-    b = x.builder
-    return b.where(x < 0, b.op(std.Ceil, x), x.floor())
 
 
 def _truncate_div(x: Expr, y: Expr) -> Expr:
@@ -249,8 +243,6 @@ class BitwiseXor(Binary):
 @lowers(BitwiseAnd, BitwiseOr, BitwiseXor, repeatable=True)
 def bitwise(n: Node, b: Builder) -> Expr:
     """ONNX's own, of opset 18."""
-    if b.opset < 18:
-        raise n.unsupported("the model", "opset 18 or newer, where ONNX has it", f"opset {b.opset}")
     operators = {BitwiseAnd: std.BitwiseAnd, BitwiseOr: std.BitwiseOr, BitwiseXor: std.BitwiseXor}
     return b.op(operators[n.op], n.x, n.y)
 

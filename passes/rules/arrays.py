@@ -5,9 +5,7 @@ Symbols: R rank of a result, B batch, C classes.
 
 from __future__ import annotations
 
-import functools
 import math
-import operator
 
 import onnx_ir as ir
 
@@ -16,8 +14,8 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, concat
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import COMPLEX, COMPUTED, FLOATS, INDEX, RawOp
-from lstm_lower.passes.formulas.indices import from_front, within
-from lstm_lower.passes.formulas.rows import INT64, add_rows, flatten_rows, reshape_to, row_numbers, turned
+from lstm_lower.passes.formulas.indices import from_front
+from lstm_lower.passes.formulas.rows import INT64, reshape_to, turned
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.formulas.special_functions import log1p_of
 from lstm_lower.passes.rules.registry import Node, lowers, rank_of
@@ -43,41 +41,12 @@ class ScatterNd(
 
 @lowers(ScatterNd)
 def scatter_nd(n: Node, b: Builder) -> Expr:
-    """An adding ScatterND; before opset 16, which has none, places become numbers of rows. Of bool, any."""
+    """An adding ScatterND. Of bool, any."""
     shape, updates = n.shape.cast(INT64), n.updates
     if updates.dtype == ir.DataType.BOOL:
         updates = updates.cast(ir.DataType.INT32)
-    if b.opset >= 16:
-        zeros = b.fill(0, shape, updates.dtype)
-        places = from_front(n.indices.cast(INT64))
-        return b.op(std.ScatterND, zeros, places, updates, reduction="add")
-    updates, places, rows = numbered_rows(n, "indices", updates, shape, before=16)
-    return reshape_to(add_rows(updates, places, rows), shape)
-
-
-def numbered_rows(n: Node, operand: str, updates: Expr, shape: Expr, *, before: int) -> tuple[Expr, Expr, Expr]:
-    """The changes of a scatter into a shape [R], for opsets whose ScatterND cannot.
-
-    Args:
-        n: the node.
-        operand: its operand that names the places, the last axis of each.
-        updates: what comes there.
-        shape: the sizes of what is changed.
-        before: the opset that can.
-
-    Returns:
-        The updates as rows, the number of the row that each one changes, and how many rows there are.
-    """
-    indices = getattr(n, operand).cast(INT64)
-    depth = indices.size(-1)
-    if not isinstance(depth, int) or not depth:
-        got = "an unknown one" if depth else "0"
-        raise n.unsupported(operand, f"a known size of the last axis, at least 1 (before opset {before})", got)
-    sizes = [shape.slice(axis, axis + 1, axis=0) for axis in range(depth)]
-    # Rows are counted over all axes: a place beyond the end of one would be in another row.
-    places = [within(from_front(indices.take(axis, axis=-1).reshape(-1)), size) for axis, size in enumerate(sizes)]
-    rows = flatten_rows(updates, rank_of(n, operand, indices) - 1)
-    return rows, row_numbers(places, sizes), functools.reduce(operator.mul, sizes)
+    places = from_front(n.indices.cast(INT64))
+    return b.op(std.ScatterND, b.fill(0, shape, updates.dtype), places, updates, reduction="add")
 
 
 class EuclideanNorm(RawOp, T=FLOATS):

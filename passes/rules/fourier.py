@@ -68,10 +68,10 @@ class IFFT3D(FFT3D):
 
 
 @lowers(FFT, IFFT, FFT2D, IFFT2D, FFT3D, IFFT3D, repeatable=True)
-def transform(n: Node, b: Builder) -> Expr:
+def transform(n: Node, _: Builder) -> Expr:
     """Axis by axis."""
     x = parts_of(n.input)
-    for axis in _axes(n, b):
+    for axis in _axes(n):
         x = transformed(x, axis, inverse=n.op.inverse)
     return of_parts(x)
 
@@ -107,9 +107,9 @@ class RFFT3D(RealTransform):
 
 
 @lowers(RFFT, RFFT2D, RFFT3D, repeatable=True)
-def real_transform(n: Node, b: Builder) -> Expr:
+def real_transform(n: Node, _: Builder) -> Expr:
     """Of real numbers along the last axis, then of complex ones along the others."""
-    x, (*axes, last), lengths = n.input.unsqueeze(-1), _axes(n, b), _lengths(n)
+    x, (*axes, last), lengths = n.input.unsqueeze(-1), _axes(n), _lengths(n)
     x = transformed(x, last, lengths[-1], onesided=True)
     for axis, length in zip(axes, lengths, strict=False):
         x = transformed(x, axis, length)
@@ -139,17 +139,15 @@ class IRFFT3D(_InverseRealTransform):
 
 
 @lowers(IRFFT, IRFFT2D, IRFFT3D, repeatable=True)
-def inverse_real_transform(n: Node, b: Builder) -> Expr:
+def inverse_real_transform(n: Node, _: Builder) -> Expr:
     """The other axes first."""
-    x, (*axes, last), lengths = parts_of(n.input), _axes(n, b), _lengths(n)
+    x, (*axes, last), lengths = parts_of(n.input), _axes(n), _lengths(n)
     for axis, length in zip(axes, lengths, strict=False):
         x = transformed(x, axis, length, inverse=True)
     return transformed(x, last, lengths[-1], inverse=True, onesided=True).squeeze(-1)
 
 
-def _axes(n: Node, b: Builder) -> list[int]:
-    if b.opset < 17:
-        raise n.unsupported("the model", "opset 17 or newer, where ONNX has it", f"opset {b.opset}")
+def _axes(n: Node) -> list[int]:
     rank = rank_of(n, "input", n.input)
     return list(range(rank - n.op.axes, rank))
 

@@ -11,13 +11,11 @@ from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import NUMBERS, ORDERED, RawOp, count_axis, number, shape_of
 from lstm_lower.passes.formulas.indices import from_front
 from lstm_lower.passes.formulas.kernels import computed
-from lstm_lower.passes.formulas.rows import INT64, add_rows, flatten_rows, reshape_to
+from lstm_lower.passes.formulas.rows import INT64
 from lstm_lower.passes.formulas.sizes import up_to, wide
-from lstm_lower.passes.rules.arrays import numbered_rows
 from lstm_lower.passes.rules.filling import expanded
 from lstm_lower.passes.rules.moving import permuted
 from lstm_lower.passes.rules.registry import Node, lowers, rank_of
-from lstm_lower.passes.rules.segments import extreme_rows
 
 
 def _indices(n: Node) -> Expr:
@@ -137,7 +135,7 @@ def one_hot(n: Node, b: Builder) -> Expr:
     places = up_to(b, wide(n.depth))
     if n.axis != -1:
         behind = rank_of(n, "indices", indices) - n.op.place(n.call)
-        places = places.unsqueeze(*range(1, behind + 1)) if behind else places
+        places = places.unsqueeze(*range(1, behind + 1))
     hot = indices.unsqueeze(int(n.axis)).equals(places)
     return b.where(hot, computed(n.moved("on_value")), computed(n.moved("off_value")))
 
@@ -203,12 +201,8 @@ def tensor_scatter_add(n: Node, b: Builder) -> Expr:
 
 
 def added(n: Node, b: Builder, indices: str, tensor: Expr, updates: Expr) -> Expr:
-    """A tensor with updates added at the places that an operand names; before opset 16 as rows."""
-    if b.opset >= 16:
-        return b.op(std.ScatterND, tensor, from_front(wide(getattr(n, indices))), updates, reduction="add")
-    shape = tensor.sizes()
-    values, places, rows = numbered_rows(n, indices, updates, shape, before=16)
-    return tensor + reshape_to(add_rows(values, places, rows), shape)
+    """A tensor with updates added at the places that an operand names."""
+    return b.op(std.ScatterND, tensor, from_front(wide(getattr(n, indices))), updates, reduction="add")
 
 
 class TensorScatterMax(TensorScatterAdd, T=ORDERED):
@@ -221,17 +215,7 @@ class TensorScatterMin(TensorScatterMax):
 
 @lowers(TensorScatterMax, TensorScatterMin, repeatable=True)
 def tensor_scatter_extreme(n: Node, b: Builder) -> Expr:
-    """A ScatterND that keeps the larger or smaller; before opset 18 as rows."""
-    largest = n.op is TensorScatterMax
+    """A ScatterND that keeps the larger or smaller."""
     tensor, updates = computed(n.moved("tensor")), computed(n.moved("updates"))
-    name = "max" if largest else "min"
-    if b.opset >= 18:
-        return b.op(std.ScatterND, tensor, _places(n), updates, reduction=name)
-    shape = tensor.sizes()
-    values, places, segments = numbered_rows(n, "indices", updates, shape, before=18)
-    depth = n.call.sizes["D"]
-    assert isinstance(depth, int)
-    extreme = extreme_rows(n, "updates", values, places, segments, std.ReduceMax if largest else std.ReduceMin)
-    rows = flatten_rows(tensor, depth)
-    changed = rows.maximum(extreme) if largest else rows.minimum(extreme)
-    return reshape_to(changed, shape)
+    reduction = "max" if n.op is TensorScatterMax else "min"
+    return b.op(std.ScatterND, tensor, _places(n), updates, reduction=reduction)

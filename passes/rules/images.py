@@ -21,6 +21,7 @@ from lstm_lower.passes.formulas.kernels import computed
 from lstm_lower.passes.formulas.rows import INT64, padded, reshape_to
 from lstm_lower.passes.formulas.sizes import Size, at_least, divided, up_to, wide
 from lstm_lower.passes.formulas.spatial import margins
+from lstm_lower.passes.formulas.special_functions import rounded
 from lstm_lower.passes.gradients.reverse import pullback
 from lstm_lower.passes.rules.networks import Resizing
 from lstm_lower.passes.rules.registry import Node, lowers, widened
@@ -377,7 +378,7 @@ def image_projective_transform(n: Node, b: Builder) -> Expr:
         return b.where(seen, pixels, fill)
 
     if n.interpolation == "NEAREST":
-        made_image = read(_rounded(down), _rounded(across))
+        made_image = read(rounded(down), rounded(across))
     else:
         top, left = down.floor(), across.floor()
         bottom, right = top + 1.0, left + 1.0
@@ -391,12 +392,6 @@ def image_projective_transform(n: Node, b: Builder) -> Expr:
         made_image = share(bottom - down) * above + share(down - top) * below
         made_image = b.where(gone.unsqueeze(3), fill, made_image)
     return made_image.cast(n.moved("images").dtype)
-
-
-def _rounded(x: Expr) -> Expr:
-    """The nearest whole number, halves away from zero."""
-    b = x.builder
-    return b.op(std.Sign, x) * (x.abs() + 0.5).floor()
 
 
 def _channels(pixels: Expr) -> list[Expr]:

@@ -156,15 +156,8 @@ def dynamic_stitch(n: Node, b: Builder) -> Expr:
     targets = b.op(std.Range, b.constant(1, INT64), (count + 1).reshape(), b.constant(1, INT64))
     positions = up_to(b, b.op(std.Size, keys))
     match = targets.unsqueeze(1).equals(keys.unsqueeze(0)).cast(INT64)
-    last = _reduce_max(match * positions, 1)
+    last = (match * positions).reduce(std.ReduceMax, 1, keepdims=False)
     return concat([zero_row, values], 0).take(last)
-
-
-def _reduce_max(x: Expr, axis: int) -> Expr:
-    b = x.builder
-    if b.opset >= 18:
-        return b.op(std.ReduceMax, x, b.ints(axis), keepdims=0)
-    return b.op(std.ReduceMax, x, axes=[axis], keepdims=0)
 
 
 class MirrorPadGrad(RawOp, paddings="R 2", T=FLOATS):

@@ -14,7 +14,7 @@ from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import RawOp, number, numbers, shape_of
 from lstm_lower.passes.formulas.kernels import computed
-from lstm_lower.passes.formulas.rows import INT64, reshape_to
+from lstm_lower.passes.formulas.rows import INT64
 from lstm_lower.passes.formulas.sizes import Size, at_least, at_most, up_to
 from lstm_lower.passes.rules.registry import Node, lowers, rank_of
 
@@ -74,9 +74,7 @@ class Band:
 def _in_rows(x: Expr) -> Expr:
     """Each matrix, of known rank, as one row."""
     sizes: list[Size] = [x.size(axis) for axis in range(len(x.shape or ()))]
-    # Before opset 14 a 0 is no size.
-    last: Size = sizes[-2] * sizes[-1] if x.builder.opset >= 14 else -1
-    return reshape_to(x, x.builder.sizes([*sizes[:-2], last]))
+    return x.builder.op(std.Reshape, x, x.builder.sizes([*sizes[:-2], sizes[-2] * sizes[-1]]), allowzero=1)
 
 
 class MatrixDiag(RawOp, diagonal="*S N"):

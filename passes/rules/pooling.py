@@ -98,8 +98,6 @@ def max_pool_grad_with_argmax(n: Node, b: Builder) -> Expr:
 def _added(n: Node, b: Builder, image: Expr, places: Expr, gradient: Expr) -> Expr:
     """The gradient added at numbers of elements, in zeros of the image's shape."""
     overlap = any(axis.kernel > axis.stride for axis in _axes(n))
-    if overlap and b.opset < 16:
-        raise n.unsupported("attribute strides", "windows that do not overlap (before opset 16)", n.strides)
     flat = b.fill(0, b.op(std.Size, image).reshape(1), image.dtype)
     adding = {"reduction": "add"} if overlap else {}
     total = b.op(std.ScatterElements, flat, places.reshape(-1), gradient.reshape(-1), axis=0, **adding)
@@ -198,7 +196,7 @@ def avg_pool_grad(n: Node, b: Builder) -> Expr:
     share = arranged(n.grad, n.data_format, first)
     for behind, axis, place, size, count in zip(range(len(axes))[::-1], axes, places, image, windows, strict=True):
         elements = _elements(n, b, axis, place, size, count)
-        share = share / (elements.unsqueeze(*range(1, 1 + behind)) if behind else elements)
+        share = share / elements.unsqueeze(*range(1, 1 + behind))
     made = b.op(
         std.ConvTranspose,
         share.reshape(-1, 1, *[0] * len(axes)),

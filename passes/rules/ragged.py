@@ -32,11 +32,7 @@ def _owners(splits: Expr) -> Expr:
 
 
 def _added(zeros: Expr, places: Expr, values: Expr) -> Expr:
-    b = zeros.builder
-    if b.opset >= 16:
-        return b.op(std.ScatterND, zeros, places.unsqueeze(1), values, reduction="add")
-    here = up_to(b, zeros.sizes()).unsqueeze(1).equals(places.unsqueeze(0))
-    return zeros + (here.cast(INT64) * values.unsqueeze(0)).sum(1)
+    return zeros.builder.op(std.ScatterND, zeros, places.unsqueeze(1), values, reduction="add")
 
 
 def _begun(splits: Expr) -> Expr:
@@ -224,7 +220,7 @@ def ragged_tensor_to_sparse(n: Node, b: Builder) -> list[Expr]:
         for axis, size in enumerate(sizes, start=1):
             along = up_to(b, size)
             behind = rank - 1 - axis
-            places.append(expanded(along.unsqueeze(*range(1, behind + 1)) if behind else along, grid))
+            places.append(expanded(along.unsqueeze(*range(1, behind + 1)), grid))
         places = [place.reshape(-1) for place in places]
     shape = concat([_count(levels[0]), *map(_longest, levels), *([inner] if rank > 1 else [])], 0)
     indices = concat([place.unsqueeze(1) for place in places], 1)

@@ -27,10 +27,8 @@ _RESERVED, _EXAMINED = 256, {FLOAT: 4, DOUBLE: 6}
 _ATTEMPTS = 12
 
 
-def _stream(n: Node, b: Builder) -> Stream:
+def _stream(n: Node) -> Stream:
     """The stream that the node's seed, or its key and counter, stand for."""
-    if b.opset < 18:
-        raise n.unsupported("the node", "opset 18 or higher (it needs BitwiseXor)", b.opset)
     return Stream.of_seed(n.seed) if n.value("seed") is not None else Stream(n.key, n.counter)
 
 
@@ -45,7 +43,7 @@ class StatelessRandomGetKeyCounterAlg(RawOp, seed="2", Tseed=(*INDEX, "uint32", 
 @lowers(StatelessRandomGetKeyCounter, StatelessRandomGetKeyCounterAlg)
 def key_and_counter(n: Node, b: Builder) -> list[Expr]:
     """The seed's own random words."""
-    stream = _stream(n, b)
+    stream = _stream(n)
     return [stream.key, stream.counter, preferred_algorithm(n, b)]
 
 
@@ -73,7 +71,7 @@ def _shaped(n: Node, b: Builder, flat: Expr, count: Expr) -> Expr:
 
 def _words(n: Node, b: Builder, count: Expr, each: int) -> Expr:
     """Groups of words [groups, 2, 2] for so many numbers, of which a group makes `each`."""
-    stream = _stream(n, b)
+    stream = _stream(n)
     return stream.words(up_to(b, b.op(std.Div, count + (each - 1), b.ints(each))))
 
 
@@ -149,7 +147,7 @@ def truncated_normal(n: Node, b: Builder) -> Expr:
     each, examined = (2 if wide == DOUBLE else 4), _EXAMINED[wide]
     groups = up_to(b, b.op(std.Div, count + (each - 1), b.ints(each))) * (each * _RESERVED // 4)
     counters = (groups.unsqueeze(1) + b.ints(*range(examined))).reshape(-1)
-    numbers = _normal(fractions(_stream(n, b).words(counters), wide)).reshape(-1, examined * each)
+    numbers = _normal(fractions(_stream(n).words(counters), wide)).reshape(-1, examined * each)
     within = numbers.abs() < 2.0
     places = b.where(within, b.ints(*range(examined * each)), examined * each)
     _, chosen = b.ops(std.TopK, places, b.ints(each), outputs=2, axis=1, largest=0, sorted=1)
@@ -175,7 +173,7 @@ def gamma(n: Node, b: Builder) -> Expr:
     places = up_to(b, count)
     numbers = places % parameters * (count / parameters) + places / parameters
     counters = (numbers * _RESERVED).unsqueeze(1) + b.ints(*range(_ATTEMPTS + 1))
-    uniform_numbers = fractions(_stream(n, b).words(counters.reshape(-1)), DOUBLE)
+    uniform_numbers = fractions(_stream(n).words(counters.reshape(-1)), DOUBLE)
     each = 2 * (_ATTEMPTS + 1)
     drawn = _Drawn(_normal(uniform_numbers).reshape(-1, each), uniform_numbers.reshape(-1, each))
     each_alpha = b.op(std.Expand, alpha, n.shape.cast(INT64)).reshape(-1)

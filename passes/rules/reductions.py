@@ -41,11 +41,7 @@ def axes_of(call: Call, name: str, of: str) -> tuple[int, ...] | None:
 
 
 def reduced(n: Node, b: Builder, op: type[std.Reduction], x: Expr) -> Expr:
-    """A reduction of what stands for the node's operand, over the node's axes.
-
-    Raises:
-        UnsupportedOpError: the axes are known at run time only, and the opset has no such form.
-    """
+    """A reduction of what stands for the node's operand, over the node's axes."""
     axes, keep = axes_of(n.call, "axis", "input"), bool(n.keep_dims)
     rank = None if x.shape is None else len(x.shape)
     if axes is not None:
@@ -53,9 +49,6 @@ def reduced(n: Node, b: Builder, op: type[std.Reduction], x: Expr) -> Expr:
         return x.reduce(op, axes if rank is None else [axis % rank for axis in axes], keepdims=keep)
     if _are_all(n.axis, n.input):
         return b.op(op, x, keepdims=int(keep))
-    if b.opset < op.axes_are_operand_since:
-        what = f"a constant (before opset {op.axes_are_operand_since})"
-        raise n.unsupported("axis", what, "a value known at run time only")
     along: Expr = n.axis.cast(_INT64)
     along = along if along.shape is not None and len(along.shape) == 1 else along.reshape(-1)
     along = along + b.where(along < 0, b.op(std.Size, x.sizes()), 0)

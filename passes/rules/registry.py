@@ -15,7 +15,8 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.form import node_label
 from lstm_lower.opdef import REGISTRY, Arranged, Call, OpDef
-from lstm_lower.passes.formulas.kernels import CARRIERS, COMPUTE_DTYPES
+from lstm_lower.passes.formulas import kernels
+from lstm_lower.passes.formulas.kernels import CARRIERS
 from lstm_lower.passes.rewriting import Results
 from lstm_lower.registry import DOMAIN, Registry, is_ours
 
@@ -222,8 +223,7 @@ class Node:
 
     def _expression(self, value: ir.Value) -> Expr:
         """An operand, halves widened to float32."""
-        operand = self._builder.wrap(value)
-        return operand.cast(COMPUTE_DTYPES.get(operand.dtype, operand.dtype))
+        return kernels.widened(self._builder.wrap(value))
 
     def _operand_value(self, name: str) -> ir.Value:
         value = self._values[name]

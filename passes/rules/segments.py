@@ -16,9 +16,9 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, Scalar, concat
 from lstm_lower.opdef import Call
 from lstm_lower.ops.raw import COMPLEX, COMPUTED, FLOATS, INDEX, RawOp
-from lstm_lower.passes.formulas.indices import below, from_front, within
+from lstm_lower.passes.formulas.indices import below, from_front
 from lstm_lower.passes.formulas.rows import INT64, add_rows, flatten_rows, largest, tail_of
-from lstm_lower.passes.formulas.sizes import Size, up_to
+from lstm_lower.passes.formulas.sizes import Size
 from lstm_lower.passes.rules.registry import Node, lowers, rank_of
 
 
@@ -47,7 +47,7 @@ def _per_row(values: Expr, rows: Expr) -> Expr:
     """A vector [S] in the shape that broadcasts over rows [S, ...]."""
     b = values.builder
     if rows.shape is not None:
-        return values.unsqueeze(*range(1, len(rows.shape))) if len(rows.shape) > 1 else values
+        return values.unsqueeze(*range(1, len(rows.shape)))
     rank = b.op(std.Size, rows.sizes()).reshape(1)
     ones = b.fill(1, rank - 1, INT64)
     return b.op(std.Reshape, values, concat([b.ints(-1), ones], 0))
@@ -214,28 +214,9 @@ def _extreme(n: Node, rows: Expr, ids: Expr, segments: Size) -> Expr:
     """Rows multiplied, or their largest or smallest, from a value on that changes nothing."""
     scatter, reduction = _reduction(n)
     b = rows.builder
-    if b.opset < 18:
-        return extreme_rows(n, "data", rows, ids, segments, reduction)
     sizes = concat([b.sizes([segments + 1]), tail_of(rows, 1)], 0)
     initial = b.fill(_neutral(n, reduction), sizes, rows.dtype)
     return b.op(std.ScatterND, initial, ids.unsqueeze(1), rows, reduction=scatter).slice(0, segments, axis=0)
-
-
-def extreme_rows(n: Node, operand: str, rows: Expr, ids: Expr, segments: Size, reduction: type[std.Reduction]) -> Expr:
-    """Rows reduced segment by segment, for opsets whose ScatterND only writes.
-
-    They stand in a table of all rows, with a value that changes nothing in place of other segments' rows. A row of such
-    values leaves no segment without any.
-    """
-    b = rows.builder
-    rank = rank_of(n, operand, rows)
-    start = _neutral(n, reduction)
-    row = b.fill(start, concat([b.ints(1), tail_of(rows, 1)], 0), rows.dtype)
-    numbers, ids = up_to(b, segments), within(ids, segments + 1)
-    member = numbers.unsqueeze(1).equals(concat([ids, b.ints(-1)], 0).unsqueeze(0))
-    member = member.unsqueeze(*range(2, rank + 1)) if rank > 1 else member
-    table = b.where(member, concat([rows, row], 0).unsqueeze(0), start)
-    return table.reduce(reduction, 1, keepdims=False)
 
 
 class SegmentProd(_Rows, T=COMPUTED):

@@ -20,7 +20,6 @@ from lstm_lower.passes.formulas.sizes import up_to, wide
 from lstm_lower.passes.rules.filling import expanded
 from lstm_lower.passes.rules.gathering import added
 from lstm_lower.passes.rules.registry import Node, lowers, rank_of
-from lstm_lower.passes.rules.segments import extreme_rows
 
 
 class SparseToDense(RawOp, output_shape="R", default_value=""):
@@ -397,17 +396,10 @@ def sparse_reduction(n: Node, b: Builder) -> Expr:
 def _largest(values: Expr, number: Expr, rows: Expr) -> Expr:
     """The largest value of each number up to `rows`; 0 where there is none."""
     b, least = values.builder, _least(values.dtype)
-    if b.opset >= 18:
-        places = number.unsqueeze(1)
-        most = b.op(std.ScatterND, b.fill(least, rows, values.dtype), places, values, reduction="max")
-        found = b.fill(False, rows, ir.DataType.BOOL)
-        found = b.op(std.ScatterND, found, places, number.equals(number))
-        return b.where(found, most, 0)
-    # A column more, so that there is one where there are no elements.
-    member = up_to(b, rows).unsqueeze(1).equals(concat([number, b.ints(-1)], 0))
-    table = b.where(member, concat([values, b.fill(least, [1], values.dtype)], 0), least)
-    most = table.reduce(std.ReduceMax, 1, keepdims=False)
-    return b.where(member.cast(ir.DataType.INT64).sum(1) > 0, most, 0)
+    places = number.unsqueeze(1)
+    most = b.op(std.ScatterND, b.fill(least, rows, values.dtype), places, values, reduction="max")
+    found = b.op(std.ScatterND, b.fill(False, rows, ir.DataType.BOOL), places, number.equals(number))
+    return b.where(found, most, 0)
 
 
 def _least(dtype: ir.DataType) -> float:
@@ -425,10 +417,7 @@ def sparse_softmax(n: Node, b: Builder) -> Expr:
     axes = len(columns_of(places)) - 1
     owner = numbered(places, n.sp_shape, axes)
     rows = b.op(std.ReduceProd, n.sp_shape.slice(0, axes, axis=0), keepdims=1)
-    if b.opset >= 18:
-        least = b.op(std.ConstantOfShape, rows, value=ir.tensor([-np.inf], dtype=values.dtype))
-        most = b.op(std.ScatterND, least, owner.unsqueeze(1), values, reduction="max")
-    else:
-        most = extreme_rows(n, "sp_values", values, owner, rows, std.ReduceMax)
+    least = b.op(std.ConstantOfShape, rows, value=ir.tensor([-np.inf], dtype=values.dtype))
+    most = b.op(std.ScatterND, least, owner.unsqueeze(1), values, reduction="max")
     powers = (values - b.op(std.Gather, most, owner, axis=0)).exp()
     return powers / b.op(std.Gather, add_rows(powers, owner, rows), owner, axis=0)

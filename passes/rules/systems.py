@@ -104,7 +104,7 @@ def matrix_determinant(n: Node, _: Builder) -> Expr:
     """The product of the pivots."""
     rank_of(n, "input", n.input)
     pivots = linear_algebra.eliminate(n.input, None, pivoting=True)[0]
-    return _over_pivots(std.ReduceProd, pivots)
+    return pivots.reduce(std.ReduceProd, 0, keepdims=False)
 
 
 class LogMatrixDeterminant(RawOp, input="*S M M", T=PAIRED):
@@ -118,16 +118,9 @@ def log_matrix_determinant(n: Node, b: Builder) -> list[Expr]:
     pivots, _ = linear_algebra.eliminate(n.input, None, pivoting=True)
     logarithm = pivots.abs().log()
     return [
-        _over_pivots(std.ReduceProd, b.op(std.Sign, pivots)),
-        _over_pivots(std.ReduceSum, logarithm),
+        b.op(std.Sign, pivots).reduce(std.ReduceProd, 0, keepdims=False),
+        logarithm.sum(0),
     ]
-
-
-def _over_pivots(reduction: type[std.Standard], pivots: Expr) -> Expr:
-    b = pivots.builder
-    axes = {"axes": [0]} if reduction is std.ReduceProd and b.opset < 18 else {}
-    operands = () if axes else (b.ints(0),)
-    return b.op(reduction, pivots, *operands, keepdims=0, **axes)
 
 
 class Qr(RawOp, input="*S M N", T=PAIRED):

@@ -12,7 +12,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.values import Dim
 from lstm_lower.passes.formulas.indices import within
-from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES
+from lstm_lower.passes.formulas.kernels import widened
 from lstm_lower.passes.formulas.rows import flatten_rows, reshape_to, row_numbers
 
 FLOAT, DOUBLE, INT64 = ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.INT64
@@ -30,13 +30,11 @@ def ordered_scatter(scatter: std.ScatterND, b: Builder) -> list[Expr]:
     number = _row_numbers(data, indices, depth)
     rows = flatten_rows(updates, leading) if leading else updates.unsqueeze(0)
     tail = rank - depth
-    number = number.unsqueeze(*range(1, 1 + tail)) if tail else number
+    number = number.unsqueeze(*range(1, 1 + tail))
     where = b.op(std.Expand, number, rows.sizes())
     # onnxruntime combines no halves; float32 holds all of them and rounds once.
-    kind = data.dtype
-    wide = COMPUTE_DTYPES.get(kind, kind)
-    table, rows = table.cast(wide), rows.cast(wide)
-    total = b.op(std.ScatterElements, table, where, rows, axis=0, reduction=scatter.reduction).cast(kind)
+    table, rows = widened(table), widened(rows)
+    total = b.op(std.ScatterElements, table, where, rows, axis=0, reduction=scatter.reduction).cast(data.dtype)
     result = reshape_to(total, data.sizes()) if depth > 1 else total
     return [b.set_shape(result, data.shape)]
 
@@ -77,7 +75,7 @@ def mean_by_count(view: std.ReduceMean, b: Builder) -> list[Expr]:
     """The sum over the number of elements: NaN where there are none."""
     x, axes = b.wrap(view.data), view.axes
     assert axes is not None
-    wide = x.cast(COMPUTE_DTYPES.get(x.dtype, x.dtype))
+    wide = widened(x)
     total = wide.sum(axes, keepdims=bool(view.keepdims))
     count = functools.reduce(operator.mul, [x.size(axis) for axis in axes], b.ints(1))
     return [(total / count.reshape().cast(wide.dtype)).cast(x.dtype)]

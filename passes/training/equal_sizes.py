@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from lstm_lower.dims import is_name
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Builder, Expr
+from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.values import declared_shape
 from lstm_lower.passes.formulas.sizes import with_size
 from lstm_lower.passes.model_pass import Pass
@@ -50,14 +50,7 @@ class EqualSizesPass(Pass):
                     continue
                 like, place = places.setdefault(name, (value, axis))
                 if (like, place) != (value, axis) and readers:
-                    checked = with_size(checked, axis, _size(b.wrap(like), place))
+                    checked = with_size(checked, axis, b.op(std.Shape, b.wrap(like), start=place, end=place + 1))
             for node, index in readers:
                 node.replace_input_with(index, checked.value)
         return ir.passes.PassResult(model, modified=bool(b.emitted))
-
-
-def _size(x: Expr, axis: int) -> Expr:
-    """The size along an axis [1], in one node where the opset has one for it."""
-    if x.builder.opset >= 15:
-        return x.builder.op(std.Shape, x, start=axis, end=axis + 1)
-    return x.sizes().slice(axis, axis + 1, axis=0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 import onnx
@@ -300,7 +299,7 @@ def _derived(step: ir.Model) -> ir.Model:
             f"a step that records no evaluation requires one that can be cut at its loss, got {reason}{_WAY_ON}"
         )
     training_state.write(work, TrainingState((), state.loss))
-    work.metadata_props[recorded.PREDICTIONS_KEY] = json.dumps(predictions_of(work))
+    recorded.PREDICTIONS.write(work, predictions_of(work))
     return work
 
 

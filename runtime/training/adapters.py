@@ -129,7 +129,9 @@ class _Given:
             notes = checkpoint.sealed_notes(source, metadata, FORMAT)
             return cls(what, arrays, digest=str(notes.get("bundle")))
         if set(metadata) - _FOREIGN:
-            raise InvalidInputError(f"{what}: an adapter is required, got a file with {sorted(metadata)}")
+            raise InvalidInputError(
+                f"{what}: an adapter, a checkpoint or arrays without metadata are required, got {sorted(metadata)}"
+            )
         return cls(what, arrays)
 
     def check_names(self, known: Collection[str]) -> None:
@@ -140,8 +142,11 @@ class _Given:
         """
         unknown = [name for name in (self.trained if self.is_state else self.arrays) if name not in known]
         if unknown or not set(known) & set(self.arrays):
-            got = f"'{unknown[0]}'" if unknown else "none"
-            raise InvalidInputError(f"{self.what}: an adapter requires {some([*known])}, got {got}")
+            got = f"'{unknown[0]}'" if unknown else "none of them"
+            raise InvalidInputError(
+                f"{self.what}: weights of the model are required, {some([*known])}, got {got}; merge into the model "
+                "that was trained, or into the bundle of its step"
+            )
 
 
 def _merged_bundle(folder: Path, given: _Given) -> ir.Model:
@@ -149,7 +154,8 @@ def _merged_bundle(folder: Path, given: _Given) -> ir.Model:
     wanted = _changed(about, folder)
     if given.digest not in (None, about["digest"]):
         raise InvalidInputError(
-            f"{given.what}: an adapter of this bundle is required, got one of another, {str(given.digest)[:12]}…"
+            f"{given.what}: an adapter of this bundle is required, got one of another, {str(given.digest)[:12]}…; "
+            "write one of this bundle with ll.export_adapter"
         )
     names = {pair["input"] if given.is_state else name: pair for name, pair in wanted.items()}
     # Some weights may be read by the loss alone.

@@ -119,7 +119,7 @@ def test_what_cannot_be_merged(tmp_path: Path) -> None:
     whole, path = ll.replace_head(dense(), None), tmp_path / "weights.safetensors"
     weight, bias = np.zeros((8, 5), np.float32), np.zeros(5, np.float32)
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"other": bias}, "an adapter requires .*got 'other'"),
+        ({"other": bias}, "weights of the model are required, .*got 'other'; merge into the model that was trained"),
         ({"head.weight": weight}, r"a value of 'head\.bias' is required"),
         ({"head.weight": weight, "head.bias": bias[:4]}, r"'head\.bias' requires float32\[5\]"),
         ({"head.weight": weight.astype(np.float64), "head.bias": bias}, "requires float32"),
@@ -132,19 +132,25 @@ def test_what_cannot_be_merged(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="an adapter requires the path of a file, or a trainer, got NoneType"):
         ll.merge(whole, None)  # type: ignore[arg-type]
     other = ll.Trainer(ll.from_onnx(ll.split_head(dense())[1], "cross_entropy", "sgd"))
-    with pytest.raises(InvalidInputError, match="the trainer: an adapter requires"):
+    with pytest.raises(InvalidInputError, match="the trainer: weights of the model are required"):
         ll.merge(whole, other)
 
 
 def test_a_checkpoint_of_weights_that_the_model_lacks(tmp_path: Path) -> None:
     """They are not left out in silence; what the optimizer keeps is."""
     path = tmp_path / "checkpoint.safetensors"
-    trainer = ll.Trainer(ll.from_onnx(ll.replace_head(dense(), 5), "cross_entropy", "adam"))
+    whole = ll.replace_head(dense(), 5)
+    trainer = ll.Trainer(ll.from_onnx(whole, "cross_entropy", "adam"))
     trainer.save(path)
-    features, head = ll.split_head(ll.replace_head(dense(), 5))
+    features, head = ll.split_head(whole)
     for part, lacking in ((head, "u"), (features, "head.weight")):
-        with pytest.raises(InvalidInputError, match=f"an adapter requires .*got '{lacking}'"):
+        with pytest.raises(
+            InvalidInputError, match=f"weights of the model are required, .*got '{lacking}'; merge into"
+        ):
             ll.merge(part, path)
+    weights = {value.name: onnx.numpy_helper.to_array(value) for value in ll.merge(whole, path).graph.initializer}
+    for name, trained in trainer.weights().items():
+        np.testing.assert_array_equal(weights[name], trained)
     notes = checkpoint.read(path)[1]
     checkpoint.write(path, checkpoint.read(path)[0], {**notes, "weights": "head.weight"})
     with pytest.raises(InvalidInputError, match="its notes name no weights"):

@@ -65,12 +65,6 @@ def _pool_call(image: Any = (2, 4, 4, 3), result: Any = (2, 2, 2, 3), dtype: int
             POOL,
             "grad requires dtype float32 or a half",
         ),
-        (
-            "MaxPoolGrad",
-            _pool_call(),
-            POOL | {"ksize": [1, 3, 3, 1], "padding": "SAME"},
-            "attribute strides requires windows that do not overlap (before opset 16)",
-        ),
     ],
 )
 def test_what_cannot_be_lowered_is_said(op: str, operands: Any, attributes: Any, message: str) -> None:

@@ -71,8 +71,7 @@ def _given(case: Case) -> dict[str, Any]:
 @pytest.mark.parametrize(("group", "opset", "symbolic"), in_some_forms(cases()))
 def test_lowered_equals_tensorflow(group: list[Case], opset: int, symbolic: bool) -> None:
     def make(case: Case) -> tuple[onnx.ModelProto, dict[str, Array]]:
-        # Before, windows must not overlap: a test of its own.
-        return model_of(case, max(opset, 16) if case.op.startswith("MaxPool") else opset, symbolic=symbolic)
+        return model_of(case, opset, symbolic=symbolic)
 
     for case, results in lowered_results(group, make):
         if not on_cpu(case):

@@ -69,7 +69,7 @@ def test_files_of_other_programs(tmp_path: Path) -> None:
         with pytest.raises(InvalidInputError, match=r"adapter\.safetensors"):
             ll.merge(folder, path)
     safetensors.numpy.save_file({"v": value}, path, {"another": "program"})
-    with pytest.raises(InvalidInputError, match=r"an adapter is required.*another"):
+    with pytest.raises(InvalidInputError, match=r"arrays without metadata are required.*another"):
         ll.merge(folder, path)
     # A checkpoint and a trainer serve as well.
     trainer = _trained(frozen())
@@ -95,6 +95,8 @@ def test_what_is_damaged_or_of_another_bundle_is_refused(tmp_path: Path) -> None
     ll.export_training(frozen(), tmp_path / "other", opset=20)
     with pytest.raises(InvalidInputError, match="an adapter of this bundle is required, got one of another"):
         ll.merge(tmp_path / "other", path)
+    ll.export_adapter(tmp_path / "other", _trained(frozen(), 1), tmp_path / "of_other.safetensors")
+    ll.merge(tmp_path / "other", tmp_path / "of_other.safetensors")
     with pytest.raises(InvalidInputError, match="'v' is required, got none; it is of another model"):
         ll.export_adapter(folder, ll.Trainer(ll.from_onnx(*OTHER)), path)
     ll.export_training(frozen(), tmp_path / "less", files=("init", "train"))

@@ -6,14 +6,9 @@ from lstm_lower.graph.standard.view import Attribute, Operand, Standard, all_cou
 
 
 class Reduction(Standard, abstract=True):
-    """Reduces axes.
-
-    Attributes:
-        axes_are_operand_since: the opset from which on axes are an operand instead of an attribute.
-    """
+    """Reduces axes."""
 
     data = Operand(0)
-    axes_are_operand_since = 18
 
     @property
     def written_axes(self) -> tuple[int, ...] | None:
@@ -48,7 +43,6 @@ class Reduction(Standard, abstract=True):
 
 class ReduceSum(Reduction):
     linear = (0,)
-    axes_are_operand_since = 13
 
 
 class ReduceMean(Reduction):

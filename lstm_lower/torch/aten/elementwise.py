@@ -14,7 +14,7 @@ import torch
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr, detached
-from lstm_lower.passes.formulas.special_functions import expm1_of, log1p_of
+from lstm_lower.passes.formulas.special_functions import expm1_of, log1p_of, truncated
 from lstm_lower.torch.aten.registry import AtenCall, Result, translates
 
 aten = torch.ops.aten
@@ -235,12 +235,6 @@ def _round_decimals(n: AtenCall, x: Expr, *, decimals: int = 0) -> Expr:
 @translates(aten.trunc.default, aten.fix.default)
 def _trunc(n: AtenCall, x: Expr) -> Expr:
     return x if x.dtype.is_integer() else truncated(x)
-
-
-def truncated(x: Expr) -> Expr:
-    """Numbers without what is behind the point."""
-    b = x.builder
-    return b.where(x < 0, b.op(std.Ceil, x), x.floor())
 
 
 @translates(aten.frac.default)

@@ -14,7 +14,8 @@ from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr, detached
 from lstm_lower.passes.formulas.indices import from_front
-from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES
+from lstm_lower.passes.formulas.kernels import widened
+from lstm_lower.passes.formulas.moments import moments, per_channel
 from lstm_lower.passes.formulas.rows import add_rows
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.torch.aten.registry import AtenCall, Size, translates
@@ -172,25 +173,9 @@ def _bilinear(n: AtenCall, x: Expr, y: Expr, weight: Expr, bias: Expr | None = N
 # Normalizations; halves are computed in float32.
 
 
-def _wide(x: Expr) -> Expr:
-    return x.cast(COMPUTE_DTYPES.get(x.dtype, x.dtype))
-
-
-def _moments(x: Expr, axes: Sequence[int]) -> tuple[Expr, Expr, Expr]:
-    """X without its mean, its mean and its variance, the mean square of what is left."""
-    mean = x.reduce(std.ReduceMean, axes)
-    centered = x - mean
-    return centered, mean, (centered * centered).reduce(std.ReduceMean, axes)
-
-
-def _channels(vector: Expr, rank: int) -> Expr:
-    """A vector [C] in a shape that goes with [N, C, ...]."""
-    return vector.unsqueeze(*range(1, rank - 1)) if rank > 2 else vector
-
-
 def _affine(x: Expr, weight: Expr | None, bias: Expr | None, rank: int) -> Expr:
-    x = x if weight is None else x * _channels(weight, rank)
-    return x if bias is None else x + _channels(bias, rank)
+    x = x if weight is None else x * per_channel(weight, rank)
+    return x if bias is None else x + per_channel(bias, rank)
 
 
 def _trained_batch_norm(
@@ -203,9 +188,9 @@ def _trained_batch_norm(
     eps: float,
 ) -> list[Expr | None]:
     """Normalization by a batch's own statistics (Ioffe and Szegedy, 2015): these follow, and what is to be kept."""
-    x, rank = _wide(x), rank_of(x)
+    x, rank = widened(x), rank_of(x)
     axes = [axis for axis in range(rank) if axis != 1]
-    centered, mean, variance = _moments(x, axes)
+    centered, mean, variance = moments(x, axes)
     deviation = (variance + eps).sqrt()
     out = _affine(centered / deviation, weight, bias, rank)
     mean, variance = (detached(value.reshape(-1)) for value in (mean, variance))
@@ -335,8 +320,8 @@ def _grouped(
 ) -> list[Expr | None]:
     """Each group of channels of each example by itself (Wu and He, 2018), its mean, and its inverse deviation."""
     sizes = n.sizes(n.fake(0))
-    parts = _wide(x).reshape(0, groups, -1)
-    centered, mean, variance = _moments(parts, [2])
+    parts = widened(x).reshape(0, groups, -1)
+    centered, mean, variance = moments(parts, [2])
     deviation = (variance + eps).sqrt()
     out = _affine(n.reshape(centered / deviation, sizes), weight, bias, rank_of(x))
     return [out, detached(mean.squeeze(2)), detached(1 / deviation.squeeze(2))]
@@ -381,7 +366,7 @@ def _native_layer_norm(
     n: AtenCall, x: Expr, shape: Sequence[Size], weight: Expr | None, bias: Expr | None, eps: float
 ) -> list[Expr | None]:
     axes = list(range(rank_of(x) - len(shape), rank_of(x)))
-    _, mean, variance = _moments(_wide(x), axes)
+    _, mean, variance = moments(widened(x), axes)
     statistics = [detached(mean), detached(1 / (variance + eps).sqrt())]
     return [_layer_norm(n, x, shape, weight, bias, eps), *statistics]
 
@@ -405,7 +390,7 @@ def _fused_rms_norm(
 def _by_root_mean_square(
     n: AtenCall, x: Expr, shape: Sequence[Size], weight: Expr | None, eps: float | None
 ) -> tuple[Expr, Expr]:
-    wide = _wide(x)
+    wide = widened(x)
     if eps is None:
         eps = torch.finfo(n.results[0].dtype).eps
     axes = list(range(rank_of(x) - len(shape), rank_of(x)))

@@ -15,7 +15,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr, detached
 from lstm_lower.passes.formulas import cumulative
 from lstm_lower.passes.formulas.complex_numbers import each, magnitude, parts_of
-from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES, computed
+from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES, computed, widened
 from lstm_lower.torch.aten.arrays import counted, rank_of, sizes_of, with_axes
 from lstm_lower.torch.aten.registry import AtenCall, translates
 
@@ -29,11 +29,6 @@ def axes_of(x: Expr, dim: Axes) -> list[int]:
     """Axes counted from the front; all of them where none are named."""
     named = [] if not rank_of(x) else [dim] if isinstance(dim, int) else dim
     return [counted(x, axis) for axis in named] if named else list(range(rank_of(x)))
-
-
-def widened(x: Expr) -> Expr:
-    """In the dtype that sums of it accumulate in."""
-    return x.cast(COMPUTE_DTYPES.get(x.dtype, x.dtype))
 
 
 def count_of(n: AtenCall, x: Expr, axes: Sequence[int]) -> Expr:

@@ -8,6 +8,7 @@ import operator
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import END, Builder, Expr
 from lstm_lower.passes.formulas.indices import is_never_negative
+from lstm_lower.passes.formulas.kernels import widened
 from lstm_lower.passes.formulas.rows import add_rows, flatten_rows, padded, reshape_to, tail_of
 from lstm_lower.passes.formulas.sizes import Size, at_least, at_most, entries, from_end, up_to, wide
 from lstm_lower.passes.gradients.registry import (
@@ -21,7 +22,6 @@ from lstm_lower.passes.gradients.registry import (
     stops,
     summed,
     unbroadcast,
-    widened,
 )
 
 
@@ -255,8 +255,6 @@ def _one_element(op: std.Standard, b: Builder, dys: Cotangents, axis: int, place
 
 @differentiates(std.GatherElements)
 def _gather_elements(op: std.GatherElements, b: Builder, dys: Cotangents) -> Gradients:
-    if b.opset < 16:
-        return from_places(op, b, dys)
     zeros = widened(b.zeros_like(b.operand(op)))
     total = b.op(
         std.ScatterElements, zeros, b.operand(op, 1), widened(dys[0]), axis=op.attribute("axis", 0), reduction="add"

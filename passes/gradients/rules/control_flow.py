@@ -17,7 +17,8 @@ from lstm_lower.graph.form import node_label
 from lstm_lower.graph.standard.control_flow import STEPS
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import Dim
-from lstm_lower.passes.gradients.registry import Cotangents, Gradients, differentiates, widened
+from lstm_lower.passes.formulas.kernels import widened
+from lstm_lower.passes.gradients.registry import Cotangents, Gradients, differentiates
 from lstm_lower.passes.gradients.reverse import ReverseMode
 from lstm_lower.passes.gradients.saving import ForwardSteps, Handing
 from lstm_lower.passes.loops.views.loop import Loop

@@ -14,6 +14,8 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
+from lstm_lower.passes.formulas.kernels import widened
+from lstm_lower.passes.formulas.moments import per_channel
 from lstm_lower.passes.formulas.rows import reshape_to
 from lstm_lower.passes.formulas.sizes import Size, divided
 from lstm_lower.passes.gradients.registry import (
@@ -23,7 +25,6 @@ from lstm_lower.passes.gradients.registry import (
     differentiates,
     reshaped_like,
     unbroadcast,
-    widened,
 )
 from lstm_lower.passes.gradients.rules.arrays import around
 from lstm_lower.passes.gradients.rules.reductions import count_of
@@ -152,11 +153,6 @@ def _channelled(op: std.Standard, b: Builder, dys: Cotangents) -> tuple[int, Exp
     return 3, reshape_to(widened(b.operand(op)), sizes), reshape_to(widened(dys[0]), sizes)
 
 
-def _per_channel(vector: Expr, rank: int) -> Expr:
-    """A vector [C] in a shape that goes with [N, C, ...]."""
-    return widened(vector).unsqueeze(*range(1, rank - 1)) if rank > 2 else widened(vector)
-
-
 def _channel_sums(x: Expr, rank: int) -> Expr:
     return x.sum([axis for axis in range(rank) if axis != 1])
 
@@ -165,7 +161,7 @@ def _channel_sums(x: Expr, rank: int) -> Expr:
 def _instance_normalization(op: std.InstanceNormalization, b: Builder, dys: Cotangents) -> Gradients:
     rank, x, dy = _channelled(op, b, dys)
     normalised = _Normalised.of(x, range(2, rank), op.epsilon)
-    dx = normalised.back(dy * _per_channel(b.operand(op, 1), rank))
+    dx = normalised.back(dy * per_channel(widened(b.operand(op, 1)), rank))
     return reshaped_like(dx, b.operand(op)), _channel_sums(dy * normalised.value, rank), _channel_sums(dy, rank)
 
 
@@ -180,20 +176,20 @@ def _group_normalization(op: std.GroupNormalization, b: Builder, dys: Cotangents
         dy, value, rank = reshape_to(dy, grouped), normalised.value, 3
     else:
         value = reshaped_like(normalised.value, x)
-    dx = normalised.back(reshape_to(dy * _per_channel(b.operand(op, 1), rank), grouped))
+    dx = normalised.back(reshape_to(dy * per_channel(widened(b.operand(op, 1)), rank), grouped))
     return reshaped_like(dx, b.operand(op)), _channel_sums(dy * value, rank), _channel_sums(dy, rank)
 
 
 @differentiates(std.BatchNormalization)
 def _batch_normalization(op: std.BatchNormalization, b: Builder, dys: Cotangents) -> Gradients:
     rank, x, dy = _channelled(op, b, dys)
-    scale = _per_channel(b.operand(op, 1), rank)
+    scale = per_channel(widened(b.operand(op, 1)), rank)
     if op.training_mode:
         return _batch_in_training(op, b, dys, x, dy, rank)
     if len(op.node.outputs) > 1:
         raise op.unsupported("outputs, for the gradient,", "opset 14 or newer where it trains", f"opset {b.opset}")
-    inverse = _inverse(_per_channel(b.operand(op, 4), rank), op.epsilon)
-    normalised = (x - _per_channel(b.operand(op, 3), rank)) * inverse
+    inverse = _inverse(per_channel(widened(b.operand(op, 4)), rank), op.epsilon)
+    normalised = (x - per_channel(widened(b.operand(op, 3)), rank)) * inverse
     d_scale = _channel_sums(dy * normalised, rank)
     factor = widened(b.operand(op, 1)) * inverse.reshape(-1)
     d_variance = d_scale * factor * (inverse.reshape(-1) * -0.5) if dys.needs(4) else None
@@ -207,8 +203,8 @@ def _batch_in_training(
     """The batch's own moments depend on the operand; the running ones take a part of them."""
     over = [axis for axis in range(rank) if axis != 1]
     normalised = _Normalised.of(x, over, op.epsilon)
-    dx = normalised.back(dy * _per_channel(b.operand(op, 1), rank))
-    running = [None if found is None else _per_channel(found, rank) for found in (*dys.given, None, None)[1:3]]
+    dx = normalised.back(dy * per_channel(widened(b.operand(op, 1)), rank))
+    running = [None if found is None else per_channel(widened(found), rank) for found in (*dys.given, None, None)[1:3]]
     d_mean, d_variance = (None if found is None else found * (1 - op.momentum) for found in running)
     dx = _sum(dx, normalised.back_from_moments(d_mean, None))
     if d_variance is not None:

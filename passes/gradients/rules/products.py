@@ -10,6 +10,7 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import END, Builder, Expr
 from lstm_lower.graph.standard.networks import Equation
+from lstm_lower.passes.formulas.kernels import widened
 from lstm_lower.passes.formulas.rows import reshape_to
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.gradients.registry import (
@@ -20,7 +21,6 @@ from lstm_lower.passes.gradients.registry import (
     shape_of,
     summed,
     unbroadcast,
-    widened,
 )
 from lstm_lower.passes.gradients.rules.arrays import around
 
@@ -178,7 +178,7 @@ def _on_diagonal(dx: Expr, x: Expr, own: str) -> Expr:
         places = []
         for at in (first, axis):
             numbers, behind = up_to(b, x.size(at)), len(own) - 1 - at
-            places.append(numbers.unsqueeze(*range(1, behind + 1)) if behind else numbers)
+            places.append(numbers.unsqueeze(*range(1, behind + 1)))
         dx = b.where(b.op(std.Equal, *places), dx, 0)
     return dx if b.facts.same_shape(dx.value, x.value) else _broadcast_to(dx, x, own)
 

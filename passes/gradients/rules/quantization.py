@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
+from lstm_lower.passes.formulas.kernels import widened
 from lstm_lower.passes.formulas.rows import padded, reshape_to
 from lstm_lower.passes.formulas.sizes import divided
 from lstm_lower.passes.formulas.spatial import spread
@@ -23,7 +24,6 @@ from lstm_lower.passes.gradients.registry import (
     in_shape_of,
     reshaped_like,
     summed,
-    widened,
 )
 from lstm_lower.passes.gradients.reverse import pullback
 from lstm_lower.passes.gradients.rules.windows import of_weights, window_axes, window_places

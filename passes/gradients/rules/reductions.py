@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import END, Builder, Expr
+from lstm_lower.passes.formulas.kernels import widened
 from lstm_lower.passes.formulas.rows import flatten_rows, reshape_to, tail_of
 from lstm_lower.passes.formulas.sizes import up_to, wide
 from lstm_lower.passes.gradients.registry import (
@@ -18,7 +19,6 @@ from lstm_lower.passes.gradients.registry import (
     shape_of,
     stops,
     summed,
-    widened,
 )
 from lstm_lower.passes.gradients.rules.arrays import around
 

@@ -11,9 +11,10 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, concat
+from lstm_lower.passes.formulas.kernels import widened
 from lstm_lower.passes.formulas.rows import add_rows, reshape_to, tail_of
 from lstm_lower.passes.formulas.sizes import Size, at_most, divided, up_to
-from lstm_lower.passes.gradients.registry import Cotangents, Gradients, differentiates, reshaped_like, widened
+from lstm_lower.passes.gradients.registry import Cotangents, Gradients, differentiates, reshaped_like
 
 # What says how an axis is sampled.
 _ATTRIBUTES = (

@@ -113,7 +113,7 @@ def _det(op: std.Det, b: Builder, dys: Cotangents) -> Gradients:
     x = b.operand(op)
     numbers = up_to(b, x.size(-1))
     # Axes from behind: the matrix, and the row and the column of the one.
-    there = [numbers.unsqueeze(*range(1, behind + 1)) if behind else numbers for behind in (0, 1, 2, 3)]
+    there = [numbers.unsqueeze(*range(1, behind + 1)) for behind in (0, 1, 2, 3)]
     one = there[0].equals(there[2]).cast(x.dtype)
     minors = b.where(there[1].equals(there[3]), one, x.unsqueeze(-3, -4))
     return reshaped_like(b.op(std.Det, minors) * dys[0].unsqueeze(-1, -2), x)

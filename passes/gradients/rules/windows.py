@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, concat
+from lstm_lower.passes.formulas.kernels import widened
 from lstm_lower.passes.formulas.rows import add_rows, reshape_to, tail_of
 from lstm_lower.passes.formulas.sizes import Size, at_least, divided, up_to
 from lstm_lower.passes.formulas.spatial import SAME, Margins, gathered, margins, slid, spread
@@ -29,7 +30,6 @@ from lstm_lower.passes.gradients.registry import (
     reshaped_like,
     shape_of,
     summed,
-    widened,
 )
 from lstm_lower.passes.gradients.rules.reductions import count_of
 from lstm_lower.spatial import SpatialAxis
@@ -140,12 +140,8 @@ def _max_pool(op: std.MaxPool, b: Builder, dys: Cotangents) -> Gradients:
     size = b.op(std.Size, x).reshape(1)
     dy, where = widened(dys[0]).reshape(-1), places.reshape(-1)
     overlap = any(axis.kernel > axis.stride or axis.dilation > 1 for axis in axes)
-    if overlap and b.opset < 16:
-        total = add_rows(dy.unsqueeze(1), where, size)
-    else:
-        zeros = b.fill(0, size, dy.dtype)
-        adding = {"reduction": "add"} if overlap else {}
-        total = b.op(std.ScatterElements, zeros, where, dy, axis=0, **adding)
+    adding = {"reduction": "add"} if overlap else {}
+    total = b.op(std.ScatterElements, b.fill(0, size, dy.dtype), where, dy, axis=0, **adding)
     return reshaped_like(total, x)
 
 
