@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import typing
 from collections.abc import Callable, Sequence
 
@@ -22,12 +21,13 @@ from lstm_lower.graph.values import stated
 from lstm_lower.ops.ort_elementwise import MICROSOFT
 from lstm_lower.passes.decompositions.decompose import DecomposePass
 from lstm_lower.passes.decompositions.fourier import is_inexact
-from lstm_lower.passes.driver import transform
+from lstm_lower.passes.driver import in_the_same_form, transform
 from lstm_lower.passes.gradient_preparation import preparing_passes
 from lstm_lower.passes.gradients.activity import Activity, learned, weights
 from lstm_lower.passes.gradients.ragged_scans import ragged_scans_to_loops
 from lstm_lower.passes.gradients.registry import expanded_like, has_rule
 from lstm_lower.passes.gradients.reverse import ReverseMode
+from lstm_lower.passes.malformed import Source
 from lstm_lower.passes.model_pass import Context, Pass
 from lstm_lower.passes.opset.installed import newest_opset
 from lstm_lower.passes.pipeline import OptimizePass
@@ -39,24 +39,9 @@ __all__ = ["GradientPass", "gradient", "gradient_passes"]
 _OTHER = "another type than a tensor's"
 
 
-@typing.overload
+@in_the_same_form
 def gradient(
-    model: str | os.PathLike[str] | onnx.ModelProto,
-    of: str = "loss",
-    wrt: Sequence[str] | str | None = None,
-    *,
-    seeds: bool = False,
-) -> onnx.ModelProto: ...
-
-
-@typing.overload
-def gradient(
-    model: ir.Model, of: str = "loss", wrt: Sequence[str] | str | None = None, *, seeds: bool = False
-) -> ir.Model: ...
-
-
-def gradient(
-    model: str | os.PathLike[str] | onnx.ModelProto | ir.Model,
+    model: Source,
     of: str = "loss",
     wrt: Sequence[str] | str | None = None,
     *,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable, Iterable
+from typing import Concatenate, ParamSpec, Protocol, cast, overload
 
 import onnx
 import onnx_ir as ir
@@ -16,6 +18,26 @@ from lstm_lower.records import attachments
 from lstm_lower.records.model_files import load, to_proto
 
 _NEVER = 1 << 30
+
+
+P = ParamSpec("P")
+
+
+class InTheSameForm(Protocol[P]):
+    """A function of a model: protobufs for paths and protobufs, onnx_ir models for onnx_ir models."""
+
+    @overload
+    def __call__(
+        self, model: str | os.PathLike[str] | onnx.ModelProto, *args: P.args, **kwargs: P.kwargs
+    ) -> onnx.ModelProto: ...
+
+    @overload
+    def __call__(self, model: ir.Model, *args: P.args, **kwargs: P.kwargs) -> ir.Model: ...
+
+
+def in_the_same_form(function: Callable[Concatenate[Source, P], onnx.ModelProto | ir.Model]) -> InTheSameForm[P]:
+    """The function itself, for type checkers."""
+    return cast("InTheSameForm[P]", function)
 
 
 def _hold_old_collections() -> Callable[[], None]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import typing
 from collections.abc import Mapping
 
 import onnx
@@ -13,8 +11,9 @@ from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.passes.branches import ConstantBranchPass
 from lstm_lower.passes.complex_numbers import RealPartsPass
 from lstm_lower.passes.composites import LowerCompositesPass, is_to_lower, unsupported_nodes
-from lstm_lower.passes.driver import transform
+from lstm_lower.passes.driver import in_the_same_form, transform
 from lstm_lower.passes.inline import InlineFunctionsPass
+from lstm_lower.passes.malformed import Source
 from lstm_lower.passes.model_pass import MODIFIED, Pass
 from lstm_lower.passes.opset.conversion import ConvertOpsetPass, check_opset
 from lstm_lower.passes.pipeline import OptimizePass, Trace, parse_schedule
@@ -38,38 +37,9 @@ from lstm_lower.records import origin
 __all__ = ["lower", "lowering_passes"]
 
 
-@typing.overload
+@in_the_same_form
 def lower(
-    model: str | os.PathLike[str] | onnx.ModelProto,
-    opset: int | None = None,
-    schedule: str = "auto",
-    *,
-    optimize: bool = True,
-    repair_v2_gradient: bool = False,
-    verify_each: bool = False,
-    trace: Trace | None = None,
-    target: str | None = None,
-    sizes: Mapping[str, int] | None = None,
-) -> onnx.ModelProto: ...
-
-
-@typing.overload
-def lower(
-    model: ir.Model,
-    opset: int | None = None,
-    schedule: str = "auto",
-    *,
-    optimize: bool = True,
-    repair_v2_gradient: bool = False,
-    verify_each: bool = False,
-    trace: Trace | None = None,
-    target: str | None = None,
-    sizes: Mapping[str, int] | None = None,
-) -> ir.Model: ...
-
-
-def lower(
-    model: str | os.PathLike[str] | onnx.ModelProto | ir.Model,
+    model: Source,
     opset: int | None = None,
     schedule: str = "auto",
     *,

@@ -9,8 +9,9 @@ from typing import Literal
 import onnx
 import onnx_ir as ir
 
-from lstm_lower.passes.driver import transform
+from lstm_lower.passes.driver import in_the_same_form, transform
 from lstm_lower.passes.gradient_preparation import preparing_passes
+from lstm_lower.passes.malformed import Source
 from lstm_lower.passes.training.cut_at_features import CutAtFeaturesPass
 from lstm_lower.passes.training.new_head import NewHeadPass
 
@@ -18,19 +19,8 @@ from lstm_lower.passes.training.new_head import NewHeadPass
 _HALVES: tuple[Literal["features", "head"], ...] = ("features", "head")
 
 
-@typing.overload
-def replace_head(
-    model: str | os.PathLike[str] | onnx.ModelProto, classes: int | None, *, seed: int = 0
-) -> onnx.ModelProto: ...
-
-
-@typing.overload
-def replace_head(model: ir.Model, classes: int | None, *, seed: int = 0) -> ir.Model: ...
-
-
-def replace_head(
-    model: str | os.PathLike[str] | onnx.ModelProto | ir.Model, classes: int | None, *, seed: int = 0
-) -> onnx.ModelProto | ir.Model:
+@in_the_same_form
+def replace_head(model: Source, classes: int | None, *, seed: int = 0) -> onnx.ModelProto | ir.Model:
     """Puts a new linear layer in place of a model's last one, for transfer learning.
 
     `from_onnx(replace_head(model, 5), loss, optimizer, trainable="head.*")` trains it alone.

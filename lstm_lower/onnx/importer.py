@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import typing
 from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
@@ -11,8 +9,9 @@ import onnx
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError
-from lstm_lower.passes.driver import transform
+from lstm_lower.passes.driver import in_the_same_form, transform
 from lstm_lower.passes.gradient_preparation import preparing_passes
+from lstm_lower.passes.malformed import Source
 from lstm_lower.passes.model_pass import Pass
 from lstm_lower.passes.targets.legalize import legalizing_passes
 from lstm_lower.passes.training.evaluation import EvaluationPass
@@ -28,30 +27,9 @@ What = Literal["train", "gradients", "input_gradient", "forward"]
 AnyOptimizer = Optimizer | Sequence[Group] | str
 
 
-@typing.overload
+@in_the_same_form
 def from_onnx(
-    model: str | os.PathLike[str] | onnx.ModelProto,
-    loss: str | Loss | LossFunction,
-    optimizer: AnyOptimizer | None = None,
-    *,
-    trainable: Trainable | None = None,
-    what: What = "train",
-) -> onnx.ModelProto: ...
-
-
-@typing.overload
-def from_onnx(
-    model: ir.Model,
-    loss: str | Loss | LossFunction,
-    optimizer: AnyOptimizer | None = None,
-    *,
-    trainable: Trainable | None = None,
-    what: What = "train",
-) -> ir.Model: ...
-
-
-def from_onnx(
-    model: str | os.PathLike[str] | onnx.ModelProto | ir.Model,
+    model: Source,
     loss: str | Loss | LossFunction,
     optimizer: AnyOptimizer | None = None,
     *,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,9 @@ import onnx
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError, damage_told, some
-from lstm_lower.passes.driver import transform
+from lstm_lower.passes.driver import in_the_same_form, transform
 from lstm_lower.passes.gradient_preparation import preparing_passes
+from lstm_lower.passes.malformed import Source
 from lstm_lower.passes.training.low_rank import Array, LowRankPass
 from lstm_lower.records import adaptation
 from lstm_lower.records.files import atomic_files
@@ -35,32 +35,9 @@ _PLAIN: Mapping[str, tuple[Any, ...]] = {
 }
 
 
-@typing.overload
+@in_the_same_form
 def lora(
-    model: str | os.PathLike[str] | onnx.ModelProto,
-    rank: int = 8,
-    targets: str | Sequence[str] | None = None,
-    alpha: float | None = None,
-    *,
-    adapter: str | os.PathLike[str] | None = None,
-    seed: int = 0,
-) -> onnx.ModelProto: ...
-
-
-@typing.overload
-def lora(
-    model: ir.Model,
-    rank: int = 8,
-    targets: str | Sequence[str] | None = None,
-    alpha: float | None = None,
-    *,
-    adapter: str | os.PathLike[str] | None = None,
-    seed: int = 0,
-) -> ir.Model: ...
-
-
-def lora(
-    model: str | os.PathLike[str] | onnx.ModelProto | ir.Model,
+    model: Source,
     rank: int = 8,
     targets: str | Sequence[str] | None = None,
     alpha: float | None = None,
