@@ -129,7 +129,7 @@ def _by_chirp(x: Expr, length: Size, kept: Size, sign: int) -> Expr:
     backwards = conjugate.take((count - 1) - up_to(b, _one_less(count)))
     filter_ = b.concat([conjugate, zeros, backwards], axis=0)
     turned = x * chirp if x.size(axis + 1) == 1 else _product(x, chirp)
-    whole = _filled(turned, axis, 0, padded.reshape(1) - turned.size(axis))
+    whole = _filled(turned, {axis: (0, padded.reshape(1) - turned.size(axis))})
     spectrum = _product(_transform(whole, axis, 0), _transform(filter_.unsqueeze(0), 1, 0).squeeze(0))
     convolved = _transform(spectrum, axis, 1).slice(0, _end(kept), axis=axis)
     return _product(convolved, chirp.slice(0, _end(kept), axis=0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -61,11 +61,12 @@ def add_rows(rows: Expr, ids: Expr, segments: Size) -> Expr:
     return total.slice(0, segments, axis=0)
 
 
-def padded(x: Expr, axis: int, before: Size, after: Size) -> Expr:
-    """Zeros around x along an axis; nothing is emitted for none."""
+def padded(x: Expr, amounts: Mapping[int, tuple[Size, Size]]) -> Expr:
+    """Zeros before and behind x along axes; nothing is emitted for none."""
     assert x.shape is not None
-    widths: list[Size] = [0] * (2 * len(x.shape))
-    widths[axis], widths[axis + len(x.shape)] = before, after
+    none: tuple[Size, Size] = 0, 0
+    sides = [amounts.get(axis, none) for axis in range(len(x.shape))]
+    widths = [side[end] for end in (0, 1) for side in sides]
     if all(isinstance(width, int) and not width for width in widths):
         return x
     return x.builder.op(std.Pad, x, x.builder.sizes(widths))
@@ -73,7 +74,7 @@ def padded(x: Expr, axis: int, before: Size, after: Size) -> Expr:
 
 def fitted(x: Expr, axis: int, size: Size) -> Expr:
     """Cut or filled with zeros behind to a size along an axis."""
-    made = padded(x, axis, 0, size - x.size(axis))
+    made = padded(x, {axis: (0, size - x.size(axis))})
     own = size if isinstance(size, int) else None
     return x if made is x else x.builder.set_shape(made, [own if i == axis else d for i, d in enumerate(x.shape or ())])
 

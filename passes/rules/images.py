@@ -247,7 +247,7 @@ def _windows(image: Expr, at: int, axis: SpatialAxis) -> Expr:
     if axis.padding == "VALID":
         count = divided(size - axis.extent, axis.stride) + 1
     place = margins(axis, size, count)
-    image = padded(image, at, place.before, at_least(place.after, 0))
+    image = padded(image, {at: (place.before, at_least(place.after, 0))})
     starts = up_to(b, count).unsqueeze(1) * axis.stride
     return image.take(starts + b.constant(np.arange(axis.kernel) * axis.dilation, INT64), axis=at)
 

@@ -196,13 +196,8 @@ def _unfold(gradient: Expr, axis: int, before: Size, after: Size, shift: int) ->
     size = gradient.size(axis)
     inner = size - before - after
     middle = gradient.slice(before, before + inner, axis=axis)
-    left = _turned(gradient.slice(0, before, axis=axis), axis)
-    right = _turned(gradient.slice(before + inner, size, axis=axis), axis)
-    left = padded(left, axis, shift, inner - before - shift)
-    right = padded(right, axis, inner - after - shift, shift)
-    return b.op(std.Add, b.op(std.Add, middle, left), right)
-
-
-def _turned(x: Expr, axis: int) -> Expr:
-    b = x.builder
-    return b.op(std.Slice, x, b.ints(-1), b.ints(-(2**31)), b.ints(axis), b.ints(-1))
+    left = b.reverse(gradient.slice(0, before, axis=axis), axis)
+    right = b.reverse(gradient.slice(before + inner, size, axis=axis), axis)
+    left = padded(left, {axis: (shift, inner - before - shift)})
+    right = padded(right, {axis: (inner - after - shift, shift)})
+    return middle + left + right

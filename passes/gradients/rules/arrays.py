@@ -198,7 +198,7 @@ def _slice(op: std.Slice, b: Builder, dys: Cotangents) -> Gradients:
     if axes is None or steps is None or x.shape is None:
         return from_places(op, b, dys)
     starts = entries(b.operand(op, 1)) or [wide(b.operand(op, 1)).slice(i, i + 1, axis=0) for i in range(len(axes))]
-    dx = dys[0]
+    dx, around_it = dys[0], {}
     for position, (axis, step) in enumerate(zip(axes, steps, strict=True)):
         size, length = x.size(axis), dx.size(axis)
         if abs(step) != 1:
@@ -207,8 +207,8 @@ def _slice(op: std.Slice, b: Builder, dys: Cotangents) -> Gradients:
         start = at_least(from_end(starts[position], size), 0)
         before = at_most(start, size) if step > 0 else at_most(start, size - 1) + 1 - length
         dx = dx if step > 0 else dx.builder.reverse(dx, axis)
-        dx = padded(dx, axis, before, size - before - length)
-    return reshaped_like(dx, x)
+        around_it[axis] = before, size - before - length
+    return reshaped_like(padded(dx, around_it), x)
 
 
 def _spread(op: std.Standard, b: Builder, dx: Expr, axis: int, size: Size, position: int) -> Expr:
@@ -218,7 +218,7 @@ def _spread(op: std.Standard, b: Builder, dx: Expr, axis: int, size: Size, posit
     places = b.op(std.Slice, up_to(b, size), bounds[0], bounds[1], b.ints(0), bounds[2])
     nothing = b.op(std.Expand, b.sizes([length]), b.sizes([size]))
     element = b.op(std.ScatterElements, nothing, places, up_to(b, length), axis=0)
-    return padded(dx, axis, 0, 1).take(element, axis=axis)
+    return padded(dx, {axis: (0, 1)}).take(element, axis=axis)
 
 
 @differentiates(std.Gather)
@@ -250,7 +250,7 @@ def _one_element(op: std.Standard, b: Builder, dys: Cotangents, axis: int, place
     size = x.size(axis)
     before, behind = (place, size - 1 - place) if place >= 0 else (size + place, -1 - place)
     assert x.shape is not None
-    return b.set_shape(padded(dys[0].unsqueeze(axis), axis, before, behind), x.shape)
+    return b.set_shape(padded(dys[0].unsqueeze(axis), {axis: (before, behind)}), x.shape)
 
 
 @differentiates(std.GatherElements)

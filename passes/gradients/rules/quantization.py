@@ -134,7 +134,7 @@ def _of_blocks(slope: Expr, scale: Expr, axis: int, block: int) -> Expr:
     """Sums over the blocks of an axis, of which the last one may be shorter."""
     rank, size = len(scale.shape or ()), slope.size(axis)
     count = divided(size + block - 1, block)
-    wide = padded(slope, axis, 0, count * block - size)
+    wide = padded(slope, {axis: (0, count * block - size)})
     sizes = [slope.size(i) for i in range(rank)]
     apart = slope.builder.sizes([*sizes[:axis], count, block, *sizes[axis + 1 :]])
     return summed(reshape_to(wide, apart), [axis + 1])
