@@ -17,7 +17,7 @@ import numpy as np
 
 from lstm_lower.errors import UnsupportedOpError, some
 from lstm_lower.records.certificate import KINDS, Certificate, Kind
-from lstm_lower.runtime.proof.comparison import DECIDING, distance, magnitude
+from lstm_lower.runtime.proof.comparison import DECIDING, distance, is_rounding, magnitude
 
 Array = np.ndarray[Any, Any]
 
@@ -47,8 +47,6 @@ _ROUNDED = {8: 1e-7, 4: 1e-4, 2: 5e-2}
 # A gradient that is smaller than this share of the largest one is compared with that: a bias before a batch
 # normalization has a gradient of zero, which is noise in practice.
 _SMALL = 1e-2
-# How many times as far apart as the framework's own results another rounding may be.
-_TIMES = 30
 # A new value is rounded itself, by units of its last place, which are much of a small change.
 _LAST_PLACES = 4
 
@@ -187,7 +185,7 @@ def compare(
     for (kind, name), pair in suspects.items():
         arrays = [array for other in others if (array := other.get(kind, {}).get(name)) is not None]
         apart = max(map(pair.apart, arrays), default=0.0)
-        if pair.apart(pair.actual) > _TIMES * apart:
+        if not is_rounding(pair.apart(pair.actual), pair.allowed(narrow=narrow), apart=apart):
             absent = step.get(kind, {}).get(name) is None, framework[kind][name] is None
             differences.append(ResultDifference(kind, name, _said(kind, pair, errors[kind][name], absent)))
         elif apart > DECIDING * pair.magnitude:

@@ -37,6 +37,7 @@ from lstm_lower.runtime.proof.comparison import (
     AS_NEAR,
     DECIDING,
     DISPUTED,
+    DRAWS,
     NOT_DECIDED,
     NOTHING_FINITE,
     OUT_OF_TOLERANCE,
@@ -44,6 +45,7 @@ from lstm_lower.runtime.proof.comparison import (
     allowed,
     coarsest_dtype,
     errors,
+    is_rounding,
     moved_by_units,
     overall,
     shape_or_dtype_fault,
@@ -56,9 +58,6 @@ from lstm_lower.runtime.session import Session, default_options
 
 Array = np.ndarray[Any, Any]
 Model = str | os.PathLike[str] | onnx.ModelProto | ir.Model
-
-# How often feeds are moved by a unit in the last place.
-_DRAWS = 2
 
 LEVELS = {
     "disabled": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
@@ -208,8 +207,8 @@ def check(
         known = (recorded or {}).get(name)
         rows.append(_row(name, value.dtype, expected[name], actual, known, rtol, atol, name in drawn))
     if not strict and any(row.verdict == OUT_OF_TOLERANCE for row in rows):
-        originals, margin = _original_results(source, feeds, seed)
-        rows = [_next_to_original(row, expected[row.name], originals, margin, rtol, atol) for row in rows]
+        originals, tried = _original_results(source, feeds, seed)
+        rows = [_next_to_original(row, expected[row.name], originals, tried, rtol, atol) for row in rows]
     suspicious = [row.name for row in rows if row.verdict in (OUT_OF_TOLERANCE, AS_NEAR, NOT_DECIDED)]
     found = first_disagreement(source, feeds, suspicious, _run_plainly) if suspicious else None
     if found is not None:
@@ -278,8 +277,8 @@ def _row(
     return OutputRow(name, str(actual["default"].dtype), expected.shape, absolute, relative, own, None, verdict)
 
 
-def _original_results(source: ir.Model, feeds: Mapping[str, Array], seed: int) -> tuple[list[dict[str, Array]], int]:
-    """Results of the original in its own dtypes, nothing where it cannot be run, and how many such errors count.
+def _original_results(source: ir.Model, feeds: Mapping[str, Array], seed: int) -> tuple[list[dict[str, Array]], bool]:
+    """Results of the original in its own dtypes, nothing where it cannot be run, and whether they are some of many.
 
     That is what onnxruntime computes by it, at each level; where onnxruntime does not know all ops, what numpy computes
     op by op, on these feeds and on others that differ from them in the last place alone. Kernels add up in other orders
@@ -290,17 +289,17 @@ def _original_results(source: ir.Model, feeds: Mapping[str, Array], seed: int) -
     plain.metadata_props.pop(origin.METADATA_KEY, None)
     try:
         if is_to_lower(plain, stock=False):
-            return _evaluated(plain, feeds, seed), 2
-        return [_run(plain, feeds, None, None, level) for level in LEVELS.values()], 1
+            return _evaluated(plain, feeds, seed), True
+        return [_run(plain, feeds, None, None, level) for level in LEVELS.values()], False
     except LstmLowerError:
-        return [], 1
+        return [], False
 
 
 def _next_to_original(
     row: OutputRow,
     expected: Array,
     originals: Sequence[Mapping[str, Array]],
-    margin: int,
+    tried: bool,
     rtol: float,
     atol: float,
 ) -> OutputRow:
@@ -309,7 +308,8 @@ def _next_to_original(
     if row.verdict != OUT_OF_TOLERANCE or not arrays or any(result.shape != expected.shape for result in arrays):
         return row
     absolute, relative = map(max, zip(*(errors(result, expected) for result in arrays), strict=True))
-    explained = max(row.absolute.values()) <= margin * absolute + allowed(expected, rtol, atol)
+    own, apart = (0.0, absolute) if tried else (absolute, 0.0)
+    explained = is_rounding(max(row.absolute.values()), allowed(expected, rtol, atol), own=own, apart=apart)
     near = AS_NEAR if relative <= DECIDING else NOT_DECIDED
     return dataclasses.replace(row, original=relative, verdict=near if explained else row.verdict)
 
@@ -319,7 +319,7 @@ def _evaluated(source: ir.Model, feeds: Mapping[str, Array], seed: int) -> list[
         return []  # kernels add up halves in float32, numpy in halves
     weights = {str(x.name): x.const_value.numpy() for x in source.graph.inputs if x.const_value is not None}
     given, rng = {**weights, **feeds}, np.random.default_rng(seed)
-    draws = [given, *({name: moved_by_units(array, rng) for name, array in given.items()} for _ in range(_DRAWS))]
+    draws = [given, *({name: moved_by_units(array, rng) for name, array in given.items()} for _ in range(DRAWS))]
     return [reference.evaluate(source, draw, wide=False) for draw in draws]
 
 

@@ -41,6 +41,10 @@ PASSED, FAILED = "passed", "failed"
 # An original that is farther from float64 than that decides nothing.
 DECIDING = 1e-2
 
+# How often numbers are moved by a unit in the last place, to see how far apart results are that are as good as each
+# other, and how many times as far another rounding may be.
+DRAWS, _TIMES = 2, 4
+
 # How many elements are compared at once: what is computed of so many stays in a processor's cache.
 _BLOCK = 1 << 16
 
@@ -100,6 +104,18 @@ def allowed(expected: Array, rtol: float, atol: float) -> float:
     if expected.dtype.kind not in "fc":
         return 0.0
     return rtol * magnitude(expected) + atol
+
+
+def is_rounding(error: float, limit: float, *, own: float = 0.0, apart: float = 0.0) -> bool:
+    """Whether rounding explains an error.
+
+    Args:
+        error: the largest one.
+        limit: what needs no explanation.
+        own: the original's own error.
+        apart: how far results are apart that are as good as each other, of a few that were tried.
+    """
+    return error <= limit + own + _TIMES * apart
 
 
 def magnitude(array: Array, start: Array | None = None) -> float:

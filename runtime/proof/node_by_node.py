@@ -26,15 +26,19 @@ from lstm_lower.passes.lower import lower
 from lstm_lower.passes.randomness import draws
 from lstm_lower.records.model_files import load
 from lstm_lower.runtime.proof import reference
-from lstm_lower.runtime.proof.comparison import allowed, coarser, coarsest_dtype, magnitude, moved_by_units, tolerance
+from lstm_lower.runtime.proof.comparison import (
+    DRAWS,
+    allowed,
+    coarser,
+    coarsest_dtype,
+    is_rounding,
+    magnitude,
+    moved_by_units,
+    tolerance,
+)
 
 Array = np.ndarray[Any, Any]
 Run = Callable[[ir.Model, Mapping[str, Any]], Mapping[str, Any]]
-
-# How often operands are moved by a unit in the last place.
-_DRAWS = 2
-# How far a kernel's error may be from that of numpy, which adds up in another order, and from what moved operands make.
-_MARGIN = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,8 +135,7 @@ def departure(
             spread = np.max([np.zeros(b.shape), *(_distance(array, b) for array in same)], axis=0)
             if b.dtype.kind in "fc":
                 # Elements of a product share its summands: where some cancel, the error is that of others.
-                wrong = error > allowed(b, rtol, atol) + _MARGIN * spread.max()
-                if wrong.any():
+                if not is_rounding(float(error.max()), allowed(b, rtol, atol), apart=float(spread.max())):
                     return name, float(error.max() / (magnitude(b) or 1))
             elif wrong := np.count_nonzero(error > spread):
                 return name, f"{wrong} of {b.size} elements"
@@ -166,7 +169,7 @@ def _other_evaluations(model: ir.Model, feeds: Mapping[str, Any], *, moved: bool
         evaluations.append(reference.evaluate(model, feeds, wide=False))
     if moved:
         rng = np.random.default_rng(0)
-        draws = [{name: _tensors_moved(value, rng) for name, value in feeds.items()} for _ in range(_DRAWS)]
+        draws = [{name: _tensors_moved(value, rng) for name, value in feeds.items()} for _ in range(DRAWS)]
         evaluations += [reference.evaluate(model, draw) for draw in draws]
     return evaluations
 

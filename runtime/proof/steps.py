@@ -21,6 +21,7 @@ from lstm_lower.runtime.proof.comparison import (
     OUT_OF_TOLERANCE,
     allowed,
     errors,
+    is_rounding,
     shape_or_dtype_fault,
 )
 from lstm_lower.runtime.session import Session
@@ -181,7 +182,7 @@ def _judged(key: _Key, sides: _Sides, count: int) -> StepRow:
     elif not all(np.isfinite(array).all() for array in theirs if array.dtype.kind == "f"):
         verdict = NOT_FINITE
     elif absolute > limit:
-        near, as_moved = absolute <= limit + 2 * own, absolute <= unit
+        near, as_moved = is_rounding(absolute, limit, own=2 * own), is_rounding(absolute, limit, apart=unit)
         verdict = AS_NEAR if near else AS_MOVED if as_moved else OUT_OF_TOLERANCE
         if max(own_relative or 0.0, unit_relative or 0.0) > DECIDING:
             verdict = NOT_DECIDED
