@@ -23,8 +23,7 @@ from lstm_lower.passes.model_pass import Context
 Results = Expr | ir.Value | Sequence[Expr | ir.Value | None]
 Rule = Callable[[Any, Builder], Results | None]
 
-# An operator as a formula of simpler ones, written for every opset from 13 on, in the forms of the builder's. An output
-# that the node does not have may be `None`.
+# An operator as a formula of simpler ones, in their newest forms. An output that the node does not have may be `None`.
 decomposes: std.Facet[Rule] = std.Facet("decomposition")
 # What may replace an operator's result; `None` where nothing simpler is known.
 simplifies: std.Facet[Rule] = std.Facet("simplification")
