@@ -110,7 +110,7 @@ def _transpose(view: std.Transpose, p: Parts) -> Results:
 @by_parts(std.Squeeze)
 def _squeeze(view: std.Squeeze, p: Parts) -> Results:
     axes = axes_of(view, "axes", view.axes)
-    return [p.of(view.data).squeeze(*axes) if axes else p.of(view.data)]
+    return [p.of(view.data).squeeze(*axes)]
 
 
 @by_parts(std.Unsqueeze)

@@ -438,7 +438,7 @@ def _coordinates(site: Site, indices: Expr) -> Expr:
             size = sizes.take(place)
             steps = up_to(b, size)
             others = [other for other in range(rank) if other != place]
-            part = b.op(std.Expand, steps.unsqueeze(*others) if others else steps, sizes)
+            part = b.op(std.Expand, steps.unsqueeze(*others), sizes)
         parts.append(part.unsqueeze(rank))
     return b.concat(parts, axis=rank)
 

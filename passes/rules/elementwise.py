@@ -148,7 +148,7 @@ def _rows(condition: Expr, x: Expr) -> Expr:
     b = condition.builder
     if x.shape is not None:
         added = range(1, len(x.shape))
-        return condition.unsqueeze(*added) if added else condition
+        return condition.unsqueeze(*added)
     ones = b.fill(1, x.sizes().sizes() - 1, ir.DataType.INT64)
     return b.op(std.Reshape, condition, b.concat([b.ints(-1), ones], 0))
 

@@ -71,7 +71,7 @@ def bias_add(n: Node, _: Builder) -> Expr:
         if value.shape is None:
             raise n.unsupported("value", "a known rank where data_format is NCHW", "an unknown one")
         behind = range(1, len(value.shape) - 1)
-        bias = bias.unsqueeze(*behind) if behind else bias
+        bias = bias.unsqueeze(*behind)
     return value + bias
 
 

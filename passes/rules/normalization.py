@@ -47,7 +47,7 @@ class _Channels:
 
     def broadcast(self, vector: Expr) -> Expr:
         """A vector [C] in a shape that goes with an image's."""
-        return vector.unsqueeze(*self._behind) if self._behind else vector
+        return vector.unsqueeze(*self._behind)
 
 
 def _deviation(n: Node, b: Builder, variance: Expr) -> Expr:

@@ -248,7 +248,7 @@ class _Term:
         """Sums over what neither the result nor the other operand has."""
         lonely = [axis for axis, label in enumerate(labels) if label not in wanted]
         self.labels = [label for label in labels if label in wanted]
-        self.x = x.sum(lonely) if lonely else x
+        self.x = x.sum(lonely)
 
     def sizes(self, labels: list[str]) -> list[int | Expr]:
         """The sizes of the axes that have these labels."""

@@ -134,7 +134,7 @@ def _total(n: Node, x: Expr) -> Expr:
     if n.op is FakeQuantWithMinMaxVarsGradient:
         return x.reshape(-1).sum(0)
     axes = list(range(rank_of(n, "inputs", x) - 1))
-    return x.sum(axes) if axes else x
+    return x.sum(axes)
 
 
 def _along_axis(n: Node, ends: Expr) -> Expr:

@@ -132,7 +132,7 @@ def squeeze(n: Node, b: Builder) -> Expr:
     if axes is None and not named:
         return b.op(std.Squeeze, x)
     chosen = named if axes is None else axes
-    return x.squeeze(*chosen) if chosen else x
+    return x.squeeze(*chosen)
 
 
 class _Stated(RawOp, abstract=True):

@@ -116,7 +116,7 @@ def strided_slice(n: Node, b: Builder) -> Expr:
     for position, axis in reversed(list(enumerate(axes))):
         if axis.index and axis.begin is not None:
             x = x.take(scalar(b, axis.begin), axis=position)
-    return x.unsqueeze(*added) if added else x
+    return x.unsqueeze(*added)
 
 
 def _backwards(x: Expr, position: int, axis: Axis) -> tuple[Expr, Axis]:

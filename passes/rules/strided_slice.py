@@ -66,9 +66,9 @@ def strided_slice_grad(n: Node, b: Builder) -> Expr:
     strides = [int(stride) for stride in n.fixed("strides")]
     axes, added = sliced_axes(n, len(sizes), begins, [None] * len(begins), strides)
     dy = computed(n.dy)
-    gradient = dy.squeeze(*added) if added else dy
+    gradient = dy.squeeze(*added)
     missing = [position for position, axis in enumerate(axes) if axis.index]
-    gradient = gradient.unsqueeze(*missing) if missing else gradient
+    gradient = gradient.unsqueeze(*missing)
     pads: list[Size] = [0] * (2 * len(sizes))
     for position, axis in enumerate(axes):
         if axis.whole:

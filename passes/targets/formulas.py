@@ -161,7 +161,7 @@ def inverse(view: std.Div, b: Builder) -> list[Expr]:
     """1 / x as a Reciprocal; of integers x where that is 1 or -1, and zero elsewhere."""
     one, x = (b.wrap(value) for value in view.node.inputs if value is not None)
     missing = (view.rank(0) or 0) - (view.rank(1) or 0)
-    wide = x.unsqueeze(*range(missing)) if missing > 0 else x
+    wide = x.unsqueeze(*range(missing))
     if x.dtype.is_floating_point():
         return [b.op(std.Reciprocal, wide)]
     return [b.where(wide.abs().equals(one), wide, one - one)]

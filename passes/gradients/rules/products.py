@@ -172,7 +172,7 @@ def _on_diagonal(dx: Expr, x: Expr, own: str) -> Expr:
     """What has an axis for each label as what has the operand's axes: repeated labels are a diagonal."""
     b = dx.builder
     repeated = [axis for axis, label in enumerate(own) if label in own[:axis]]
-    dx = dx.unsqueeze(*repeated) if repeated else dx
+    dx = dx.unsqueeze(*repeated)
     for axis in repeated:
         first = own.index(own[axis])
         places = []

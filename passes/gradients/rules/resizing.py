@@ -150,11 +150,11 @@ class _Sampling:
         turned = order[0] == self.axis
         others = [axis for axis in range(rank) if axis not in order]
         image = rows.squeeze(0) if kept is None else rows.transpose() if turned else rows
-        image = image.unsqueeze(*others) if others else image
+        image = image.unsqueeze(*others)
         sizes = [rows.size(0) if i == kept else x.size(i) if i in axes else 1 for i in range(rank)]
         image = b.op(std.Expand, image, b.sizes(sizes))
         made = b.wrap(b.again(self.op.node, [image.value, *self.op.node.inputs[1:]]).outputs[0])
         for axis in others:
             made = made.slice(0, 1, axis=axis)
-        made = made.squeeze(*others) if others else made
+        made = made.squeeze(*others)
         return made.unsqueeze(0) if kept is None else made.transpose() if turned else made
