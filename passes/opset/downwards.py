@@ -230,12 +230,9 @@ def _spell_mode(site: Site, names: Mapping[str, str]) -> None:
 
 
 @before(20, std.AffineGrid)
-def affine_grid(site: Site) -> None:
-    """The function body of onnx squeezes the batch away where it is 1, and then fails."""
-    shape = site.input(0).shape
-    if shape is None or shape[0] == 1 or not isinstance(shape[0], int):
-        batch = "an unknown one" if shape is None else shape[0]
-        raise site.unsupported("theta", f"a known batch other than 1 to be written in opset {site.target}", batch)
+def affine_grid(site: Site) -> Sequence[Expr | None] | None:
+    """By its formula: the function body of onnx squeezes the batch away where it is 1, and then fails."""
+    return _formula(site)
 
 
 @before(20, std.DFT)
@@ -546,11 +543,12 @@ def reshape_allow_zero(site: Site) -> Sequence[Expr] | None:
     data, target, b = site.input(0), site.input(1), site.builder
     if sizes is not None:
         return [b.fill(0, target, site.dtype())]
-    # A shape without a 0, filled, of which the part is cut out that has elements.
-    vector, least = data.reshape(-1), target.maximum(1)
-    missing = b.op(std.ReduceProd, least, keepdims=1) - vector.sizes()
-    whole = b.op(std.Reshape, b.concat([vector, b.fill(0, missing, site.dtype())], 0), least)
-    return [b.op(std.Slice, whole, b.zeros_like(target), target)]
+    no_zero = b.op(std.Size, b.op(std.NonZero, target)).equals(b.op(std.Size, target))
+    return b.branch(
+        no_zero,
+        lambda then: [then.op(std.Reshape, data, target)],
+        lambda otherwise: [otherwise.fill(0, target, site.dtype())],
+    )
 
 
 @before(18, std.Split)
