@@ -112,7 +112,7 @@ class GradientPass(Pass):
             UnsupportedOpError: see `gradient`.
         """
         activity = differentiable(self.context, model, lambda: self._activity(model))
-        wanted, result = self._wanted(model), _output(model, self.of)
+        wanted, result = activity.inputs, _output(model, self.of)
         b = Builder(self.context.space, model.graph, scope="gradient")
         reverse = ReverseMode(b, activity.active)
         seed = self._seed(model, b, result)

@@ -292,7 +292,8 @@ class Facts:
             assert node is not None
             kind = std.VIEWS.get(node.op_type) if self.opset >= std.OLDEST_VIEWED else None
             kind = kind if kind is not None and kind.domain == node.domain else None
-            refers = any(attribute.is_ref() for attribute in node.attributes.data.values())
+            attributes = node.attributes.data
+            refers = bool(attributes) and any(attribute.is_ref() for attribute in attributes.values())
             self._views[node] = view = None if kind is None or refers else kind(node, self)
             return view
 

@@ -27,7 +27,8 @@ def mark(model: ir.Model) -> list[ir.Node]:
 
 def sources(node: ir.Node | None) -> Sources:
     """The source nodes that a node stands for; none where nothing was marked, or where it stands for nothing."""
-    if node is None or not node.meta:
+    # A node's `meta` is made when it is asked for: tens of thousands that hold nothing.
+    if node is None or not node._metadata:
         return ()
     numbers: Sources = node.meta.get(_KEY, ())
     return numbers

@@ -24,9 +24,9 @@ def uniform_constant(value: ir.Value) -> float | None:
     if array is None or not 0 < array.size <= LARGEST or array.dtype.kind not in "iuf":
         return None
     first = array.reshape(-1)[0]
-    if not bool(np.all(array.reshape(-1)[:FIRST] == first)):
+    if not (array.reshape(-1)[:FIRST] == first).all():
         return None
-    return _number(first) if bool(np.all(array == first)) else None
+    return _number(first) if (array == first).all() else None
 
 
 @uniforms(std.Constant)

@@ -320,7 +320,7 @@ def read_attributes(model: ir.Model, before: Callable[[ir.ExternalTensor], objec
     """
     for graph in all_graphs(model):
         for node in graph:
-            for name, attribute in list(node.attributes.items()):
+            for name, attribute in list(node.attributes.data.items()):
                 tensor = attribute.value
                 if isinstance(tensor, ir.ExternalTensor):
                     before(tensor)

@@ -59,21 +59,26 @@ class Activity:
     """The values between some inputs and some results of a graph, or of nodes of one, those of inner graphs included.
 
     Attributes:
+        inputs: these inputs.
         active: the values that vary with the inputs and that the results vary with.
         quantized: integers that stand for numbers, in steps of a scale, of values that vary with the inputs.
     """
 
     def __init__(self, graph: Nodes, facts: Facts, inputs: Iterable[ir.Value], results: Iterable[ir.Value]) -> None:
         self.facts = facts
+        self.inputs = list(inputs)
         self.quantized: set[ir.Value] = set()
-        self._varied: set[ir.Value] = set(inputs)
+        self._varied: set[ir.Value] = set(self.inputs)
+        self._nodes: dict[ir.Graph, list[ir.Node]] = {}
         self._forward(graph)
         self.active: set[ir.Value] = {value for value in results if value in self._varied}
         self._backward(graph)
 
     def nodes(self, graph: ir.Graph) -> list[ir.Node]:
-        """The nodes that gradients flow through, those of inner graphs included."""
-        return [node for node in all_nodes(graph) if self._flows(node)]
+        """The nodes that gradients flow through, those of inner graphs included, as they were when first asked for."""
+        if graph not in self._nodes:
+            self._nodes[graph] = [node for node in all_nodes(graph) if self._flows(node)]
+        return self._nodes[graph]
 
     def reads_integers(self, node: ir.Node) -> bool:
         """Whether a node computes with integers that stand for numbers what has no gradient of integers."""

@@ -198,9 +198,9 @@ def _is_fourier(cosines: Array, sines: Array) -> bool:
 
     def one_window(cosines: Array, sines: Array) -> Any:
         squares = cosines**2 + sines**2
+        most = squares.max()
         # Of single bits the squares are equal, too.
-        varied = np.abs(cosines).std() ** 2 > 0.01 * squares.max()
-        return varied & (np.ptp(squares, axis=0) <= 1e-4 * squares.max())
+        return (np.ptp(squares, axis=0) <= 1e-4 * most).all() and np.abs(cosines).std() ** 2 > 0.01 * most
 
     return len(cosines) >= 2 and cosines.shape[1] >= 4 and _all_of(one_window, cosines, sines)
 

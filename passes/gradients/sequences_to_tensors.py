@@ -49,7 +49,8 @@ class SequencesToTensorsPass(Pass):
                 modified |= _stack(loop, model.graph)
                 modified |= _join(loop)
         contents = _Contents(self)
-        for node in [node for node in all_nodes(model.graph) if _concerns(node)]:
+        facts, concerned = self.context.space.facts, kinds()
+        for node in [node for node in all_nodes(model.graph) if isinstance(facts.view(node), concerned)]:
             contents.look_at(node)
         if contents.modified:
             remove_unread(model.graph)
@@ -59,10 +60,6 @@ class SequencesToTensorsPass(Pass):
 def kinds() -> tuple[type[std.Standard], ...]:
     """The operators that are taken apart."""
     return tuple(_HANDLERS)
-
-
-def _concerns(node: ir.Node) -> bool:
-    return any(kind.matches(node) for kind in _HANDLERS)
 
 
 def _stack(loop: WhileLoop, around: ir.Graph) -> bool:
@@ -325,8 +322,7 @@ class _Contents:
                 assert copy is not None
                 found.append(copy)
             for copy_ in copies:
-                if _concerns(copy_):
-                    self.look_at(copy_)
+                self.look_at(copy_)
         self.parts.update(zip(op.node.outputs, made, strict=True))
 
     def make_optional(self, op: std.MadeOptional) -> None:

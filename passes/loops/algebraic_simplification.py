@@ -62,13 +62,14 @@ class AlgebraicSimplification(Rewriting, OnGraphs, LoopPass):
 
     def formula(self, node: ir.Node, builder: Builder) -> Results | None:
         """Emits something simpler."""
-        view = self.facts.view(node)
+        facts = self.facts
+        view = facts.view(node)
         assert view is not None
-        array = self.facts.constant(view.output) if len(node.outputs) == 1 else None
+        array = facts.constant(view.output) if len(node.outputs) == 1 else None
         if array is not None:
-            return builder.constant(array, self.facts.dtype(view.output) or ir.DataType.from_numpy(array.dtype))
+            return builder.constant(array, facts.dtype(view.output) or ir.DataType.from_numpy(array.dtype))
         patterns = _PATTERNS.get(type(view), ())
-        numbers = {view.facts.uniform(x) for x in view.inputs} if patterns else ()
+        numbers = set(map(facts.uniform, view.inputs)) if patterns else ()
         for pattern in patterns:
             if pattern.may_fit(numbers) and (simpler := pattern(view, builder)) is not None:
                 return simpler
@@ -80,7 +81,7 @@ class AlgebraicSimplification(Rewriting, OnGraphs, LoopPass):
         """Whether a node, or what leads to it as far as rules look back, has changed since rules were asked of it."""
         asked, near = self.facts.asked, self._near
         if asked.get(node) is node.inputs:
-            distance = max([near.get(value, 0) for value in node.inputs], default=0)
+            distance = max([near.get(value, 0) for value in node.inputs], default=0) if near else 0
         else:
             asked[node], distance = node.inputs, FARTHEST
         for value in node.outputs if distance > 1 else ():

@@ -69,7 +69,12 @@ class RowsPass(DecomposePass):
         """The row that a node is of."""
         rows = self.about(node.op_type)
         view = self.context.space.facts.view(node) if rows else None
-        return None if view is None else next((row for row in rows if row.holds(view)), None)
+        if view is not None:
+            # No generator: asked of every node, which mostly is of no row.
+            for row in rows:
+                if row.holds(view):
+                    return row
+        return None
 
     def formula(self, node: ir.Node, builder: Builder) -> Results | None:
         """The row's own formula before the operator's."""

@@ -136,8 +136,12 @@ class Standard:
     @classmethod
     def matches(cls, node: ir.Node | None) -> TypeGuard[ir.Node]:
         """Whether a node is of this operator, or of one of this kind."""
-        kind = None if node is None else VIEWS.get(node.op_type)
-        return node is not None and kind is not None and issubclass(kind, cls) and node.domain == kind.domain
+        if node is None:
+            return False
+        if cls.op_type:
+            return node.op_type == cls.op_type and node.domain == cls.domain
+        kind = VIEWS.get(node.op_type)
+        return kind is not None and issubclass(kind, cls) and node.domain == kind.domain
 
     @classmethod
     def of(cls, node: ir.Node | None, facts: Knowledge) -> Self | None:
