@@ -20,7 +20,7 @@ import onnx_ir as ir
 from lstm_lower.errors import InvalidModelError, damage_told
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.records.model_files import as_proto, load, read_all
-from lstm_lower.records.record import Record
+from lstm_lower.records.record import Record, malformed
 
 EVALUATION_KEY = "lstm_lower.evaluation"
 MODULE_KEY = "lstm_lower.module"
@@ -61,11 +61,11 @@ class _Attached:
             InvalidModelError: it was not packed by `of`.
         """
         packed = zlib.decompressobj()
-        with damage_told(lambda _: malformed(key, self.model[:80])):
+        with damage_told(lambda _: malformed(key, self.model)):
             content = packed.decompress(base64.b64decode(self.model, validate=True), _LIMIT)
             model: onnx.ModelProto = onnx.ModelProto.FromString(content)
         if not packed.eof:
-            raise malformed(key, self.model[:80])
+            raise malformed(key, self.model)
         return load(model)
 
 
@@ -162,11 +162,6 @@ def restore(model: ir.Model, constants: References) -> None:
             kept.graph.register_initializer(value)
         rest = {name: digest for name, digest in record.constants.items() if name not in lost}
         _RECORDS[key].write(model, _Attached.of(kept, rest))
-
-
-def malformed(key: str, got: str) -> InvalidModelError:
-    """The error for metadata in another form than ours."""
-    return InvalidModelError(f"metadata '{key}' requires the form that lstm-lower writes, got {got!r}")
 
 
 def _constant(model: ir.Model, name: str) -> ir.TensorProtocol | None:

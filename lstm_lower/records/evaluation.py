@@ -24,7 +24,7 @@ from lstm_lower.errors import InvalidModelError
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.records import attachments
 from lstm_lower.records import state as training_state
-from lstm_lower.records.record import Record
+from lstm_lower.records.record import Record, malformed
 
 METADATA_KEY = attachments.EVALUATION_KEY
 
@@ -81,7 +81,7 @@ def predictions(evaluation: ir.Model) -> list[str] | None:
     """
     names = PREDICTIONS.parse(evaluation.metadata_props)
     if names is not None and not {*names} <= {value.name for value in evaluation.graph.outputs}:
-        raise attachments.malformed(METADATA_KEY, str(names)[:80])
+        raise malformed(METADATA_KEY, str(names))
     return names
 
 

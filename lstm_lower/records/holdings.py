@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from lstm_lower.records import attachments
 from lstm_lower.records import state as training_state
-from lstm_lower.records.record import Record
+from lstm_lower.records.record import Record, malformed
 
 METADATA_KEY = attachments.MODULE_KEY
 
@@ -76,5 +76,5 @@ def of(step: ir.Model) -> Holdings | None:
     inputs = {pair.input for pair in training_state.read(step).pairs}
     names = _NAMES.parse(attached.metadata_props)
     if names is None or not (set(names.states.values()) <= inputs and set(names.constants.values()) <= set(held)):
-        raise attachments.malformed(METADATA_KEY, attached.metadata_props.get(_NAMES.key, "")[:80])
+        raise malformed(METADATA_KEY, attached.metadata_props.get(_NAMES.key, ""))
     return Holdings(names.states, names.constants, held, names.read, names.pairs)

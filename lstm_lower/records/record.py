@@ -63,8 +63,7 @@ class Record(Generic[T, A]):
         text = metadata_props.get(self.key)
         if text is None:
             return self._absent
-        what = f"metadata '{self.key}' requires the documented form, got {text[:80]!r}"
-        with damage_told(lambda _: InvalidModelError(what)):
+        with damage_told(lambda _: malformed(self.key, text)):
             content = json.loads(text)
             version = None if self._version is None else content.pop("version")
             if version == self._version:
@@ -73,6 +72,11 @@ class Record(Generic[T, A]):
                 value: T = decoded(self._form, content)
                 return value
         raise InvalidModelError(f"metadata '{self.key}' requires version {self._version}, got {version!r}")
+
+
+def malformed(key: str, got: str) -> InvalidModelError:
+    """The error for metadata in another form than ours."""
+    return InvalidModelError(f"metadata '{key}' requires the documented form, got {got[:80]!r}")
 
 
 def _fields(value: Any) -> dict[str, Any]:

@@ -117,8 +117,8 @@ def test_forward_part_of_a_step_that_records_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
-    [("{", "form that lstm-lower writes"), ('{"version":7,"constants":{}}', "version 1, got 7"),
-     ('{"version":1,"constants":{},"model":"AAAA"}', "form that lstm-lower writes")],
+    [("{", "the documented form"), ('{"version":7,"constants":{}}', "version 1, got 7"),
+     ('{"version":1,"constants":{},"model":"AAAA"}', "the documented form")],
 )  # fmt: skip
 def test_malformed_records(wrong: str, message: str) -> None:
     step = model_files.load(ll.from_onnx(_frozen(), "mse", trainable="b"))

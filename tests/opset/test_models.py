@@ -12,6 +12,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NoKernel
 
 import lstm_lower as ll
@@ -418,3 +419,16 @@ def test_what_an_older_pad_pads_with_has_the_type_of_the_data(dtype: Any) -> Non
     model = model_of([pad], [info("x", kind, 2)], [info("y", kind, 3)], 10)
     (found,) = run_ort(convert(model, 13), {"x": np.ones(2, dtype)})
     assert found.tolist() == [0.5, 1, 1]
+
+
+def test_scattered_sums_refuse_places_that_are_none() -> None:
+    """Not even where the number of such a place, counted over all axes, is that of another one."""
+    node = helper.make_node("ScatterND", ["x", "i", "u"], ["y"], reduction="add")
+    inputs = [info("x", FLOAT, 2, 3), info("i", INT64, 2, 2), info("u", FLOAT, 2)]
+    model = ll.lower(model_of([node], inputs, [info("y", FLOAT, 2, 3)], 16), opset=13)
+    feeds = {"x": f32(2, 3), "u": f32(2)}
+    expected = feeds["x"].copy()
+    np.add.at(expected, ([1, 1], [0, 0]), feeds["u"])
+    np.testing.assert_allclose(run_ort(model, feeds | {"i": i64([1, 0], [-1, -3])})[0], expected, rtol=1e-6)
+    with pytest.raises(InvalidArgument, match="out of"):
+        run_ort(model, feeds | {"i": i64([1, 0], [0, 3])})
