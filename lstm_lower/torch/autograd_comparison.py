@@ -626,15 +626,21 @@ def _gradients(loss: Tensor, wanted: Mapping[str, Tensor], taken: _Taken) -> Map
     return found
 
 
+def _once(function: Callable[..., Any], _preserve: bool, *operands: Any) -> Any:
+    """What a reentrant checkpoint computes: without gradients where no operand of its own has one, as in PyTorch."""
+    differentiable = any(x.requires_grad for x in operands if isinstance(x, Tensor))
+    with torch.set_grad_enabled(torch.is_grad_enabled() and differentiable):
+        return function(*operands)
+
+
 @contextlib.contextmanager
 def _weights_kept(step: nn.Module) -> Iterator[None]:
     """Undoes what a module changes of its parameters, and computes nothing twice for the sake of memory."""
     kept = [(x, x.detach().clone()) for x in step.parameters() if not x.requires_grad]
-    plain = staticmethod(lambda function, _preserve, *operands: function(*operands))
     module: Any = torch.utils.checkpoint
     try:
         with (
-            replaced(module.CheckpointFunction, "apply", plain),
+            replaced(module.CheckpointFunction, "apply", staticmethod(_once)),
             replaced(module, "_checkpoint_without_reentrant_generator", lambda *_, **__: iter([None])),
         ):
             yield

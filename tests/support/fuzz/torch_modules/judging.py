@@ -98,9 +98,15 @@ class Trial:
         except Exception as error:
             raise Invalid from error
 
+    def batches(self, sizes: Any) -> list[tuple[Any, Any]]:
+        """A batch for each of the sizes."""
+        return [self.batch(number, each) for number, each in enumerate(sizes)]
+
     def steps(self, sizes: Any, change: Callable[[Tensor], Tensor] = lambda x: x) -> list[Found]:
         """What PyTorch makes of a step for each of the sizes."""
-        batches = [self.batch(number, each) for number, each in enumerate(sizes)]
+        return self._made(self.batches(sizes), change)
+
+    def _made(self, batches: list[tuple[Any, Any]], change: Callable[[Tensor], Tensor]) -> list[Found]:
         try:
             return self._steps(batches, change)
         except Exception as error:
@@ -215,11 +221,11 @@ class Trial:
         return "", ""
 
     def _in_float64(self, sizes: Any) -> list[Found]:
-        before = torch.get_default_dtype()
+        # Drawn in float32, so that they are the same.
+        batches, before = self.batches(sizes), torch.get_default_dtype()
         try:
             torch.set_default_dtype(torch.float64)
-            # Batches are drawn in float32, so that they are the same.
-            return self.steps(sizes, lambda x: x.double() if x.dtype == torch.float32 else x)
+            return self._made(batches, lambda x: x.double() if x.dtype == torch.float32 else x)
         finally:
             torch.set_default_dtype(before)
 
