@@ -14,10 +14,10 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import replace
 from lstm_lower.passes.loops.gemm_opening import GemmOpening
-from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting, makes_result
+from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting
 from lstm_lower.passes.loops.views.batching import NotBatchable
 from lstm_lower.passes.loops.views.dependence import Dependence, Level, is_pure
-from lstm_lower.passes.loops.views.loop import Loop
+from lstm_lower.passes.loops.views.loop import Loop, makes_result
 from lstm_lower.passes.loops.views.loop_pass import LoopPass
 from lstm_lower.passes.loops.views.sequences import Sequences
 from lstm_lower.reachability import reached

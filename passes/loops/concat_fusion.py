@@ -18,7 +18,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, replace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
-from lstm_lower.passes.loops.views.loop import Loop, ScanOutput, behind_identity
+from lstm_lower.passes.loops.views.loop import Loop, ScanOutput
 from lstm_lower.passes.loops.views.loop_pass import LoopPass
 
 
@@ -92,7 +92,7 @@ def _leave_whole(loop: Loop, concat: std.Concat) -> bool:
 
 
 def _output_of(loop: Loop, value: ir.Value) -> ScanOutput | None:
-    return next((x for x in loop.outputs if x.axis == 0 and behind_identity(x.step) is value), None)
+    return next((x for x in loop.outputs if x.axis == 0 and x.step is value), None)
 
 
 def _factors(dependence: Dependence, value: ir.Value) -> tuple[ir.Value, ir.Value] | None:

@@ -33,7 +33,7 @@ class FinalValues(LoopPass):
         modified = False
         updates = {behind_identity(state.update): state for state in loop.states}
         for output in loop.outputs:
-            state = updates.get(behind_identity(output.step))
+            state = updates.get(output.step)
             if state is not None:
                 modified |= self._read_final(loop, output, state)
         dependence = Dependence(loop)

@@ -12,11 +12,10 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from lstm_lower.graph import standard as std
 from lstm_lower.graph.form import node_label
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
 from lstm_lower.passes.loops.views.hoisting import hoist_initializers
-from lstm_lower.passes.loops.views.loop import Loop, scans_of
+from lstm_lower.passes.loops.views.loop import Loop, makes_result, scans_of
 from lstm_lower.passes.loops.views.loop_pass import LoopPass
 
 
@@ -31,23 +30,12 @@ class InvariantHoisting(LoopPass):
         invariant = _invariant(loop)
         if not invariant:
             return modified
-        results = set(loop.results())
-        made = {output for node in invariant for output in node.outputs}
-        if results & made:
-            # A body's output has to be made in the body.
-            editor = loop.inside()
-            for state in loop.states:
-                if state.update in made:
-                    state.update = editor.op(std.Identity, state.update)
-            for output in loop.outputs:
-                if output.step in made:
-                    output.step = editor.op(std.Identity, output.step)
-            loop.body.outputs.clear()
-            loop.body.outputs.extend(loop.results())
+        loop.body.outputs.clear()
         before = loop.before()
         for node in invariant:
             loop.body.remove(node)
             before.place(node)
+        loop.write()
         return True
 
     def faults(self, model: ir.Model) -> Iterator[tuple[ir.Node, str]]:
@@ -73,8 +61,3 @@ def is_anchor(loop: Loop, node: ir.Node) -> bool:
         return False
     producer = node.inputs[0].producer() if node.inputs[0] is not None else None
     return producer is None or producer.graph is not loop.body
-
-
-def makes_result(node: ir.Node) -> bool:
-    """Whether a node is an Identity that nothing but the body's outputs read: each output has to be made once."""
-    return std.Identity.matches(node) and not node.outputs[0].uses()

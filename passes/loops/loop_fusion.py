@@ -21,7 +21,7 @@ from lstm_lower.graph import provenance
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import replace
 from lstm_lower.graph.edit import detach, operands
-from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput, State, behind_identity, is_scan
+from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput, State, is_scan
 from lstm_lower.passes.loops.views.value_numbering import node_key
 from lstm_lower.passes.model_pass import Context
 
@@ -67,7 +67,7 @@ def merge_outputs(loop: Loop) -> bool:
     seen: dict[tuple[ir.Value, int, bool], ScanOutput] = {}
     modified = False
     for output in loop.outputs:
-        twin = seen.setdefault((behind_identity(output.step), output.axis, output.reverse), output)
+        twin = seen.setdefault((output.step, output.axis, output.reverse), output)
         if twin is not output:
             replace(output.sequence, twin.sequence, loop.space)
             modified = True

@@ -21,7 +21,7 @@ from lstm_lower.passes.loops.gemm_opening import GemmOpening
 from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting, is_anchor
 from lstm_lower.passes.loops.views.batching import NotBatchable
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
-from lstm_lower.passes.loops.views.loop import Loop, behind_identity
+from lstm_lower.passes.loops.views.loop import Loop
 from lstm_lower.passes.loops.views.loop_pass import LoopPass
 from lstm_lower.passes.loops.views.sequences import Sequences
 
@@ -81,7 +81,7 @@ class LoopInvariantCodeMotion(LoopPass):
             level = dependence.level(output.step)
             if level == Level.CARRIED or not loop.inputs:
                 continue
-            step = behind_identity(output.step)
+            step = output.step
             try:
                 known = dependence.is_outside(step) or step in sequences.batch.sequences or sequences.load(step)
                 if not known:

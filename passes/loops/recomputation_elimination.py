@@ -87,7 +87,7 @@ class _Known:
                 self._products.setdefault(frozenset(node.inputs), node.outputs[0])
         self._previous = {behind_identity(state.update): state for state in loop.states}
         self.steps.update((sequence, parameter) for parameter, sequence in self._inputs.items())
-        pending = self._add({x.sequence: behind_identity(x.step) for x in loop.plain_outputs()})
+        pending = self._add({x.sequence: x.step for x in loop.plain_outputs()})
         while pending:
             for reader in _readers(pending.pop(), loop):
                 # A sequence put together from a part of another is read behind the part.

@@ -50,6 +50,21 @@ loops (float[4,5,6] xs, float[6] s0) => (float[6] d, float[4,6] e)
 }"""
 
 
+# One value leaves the loop in both directions, by an Identity in that in which the loop walks.
+BOTH_WAYS = """
+<ir_version: 8, opset_import: ["" : 18]>
+loops (float[4,2,2] xs, float[2,2] s0) => (float[2,2] d, float[4] there, float[4] back)
+{
+  zero = Constant<value_ints = [0, 1]>()
+  d, there, back = Scan <num_scan_inputs = 1, scan_input_directions = [1], scan_output_directions = [0, 1],
+    body = step (float[2,2] s, float[2,2] x) => (float[2,2] u, float m, float again) {
+    u = Add(s, x)
+    m = ReduceMean<keepdims = 0>(u, zero)
+    again = Identity(m)
+  }> (s0, xs)
+}"""
+
+
 # The weight and the bias are the same at every step, and made in the body.
 INVARIANT = """
 <ir_version: 8, opset_import: ["" : 18]>
@@ -154,6 +169,7 @@ FORMS = {
     "nested": NESTED,
     "invariant": INVARIANT,
     "unread": UNREAD,
+    "both_ways": BOTH_WAYS,
     "undeclared": UNDECLARED,
 }
 

@@ -9,7 +9,7 @@ from lstm_lower.graph.edit import operands
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.values import UnknownEntry
 from lstm_lower.passes.loops.views.linear import INDICES
-from lstm_lower.passes.loops.views.loop import Loop
+from lstm_lower.passes.loops.views.loop import Loop, makes_result
 from lstm_lower.passes.loops.views.while_loop import WhileLoop
 
 
@@ -23,7 +23,7 @@ def hoist_sizes(loop: WhileLoop) -> bool:
     inside = {*loop.body.inputs, *(output for node in loop.body for output in node.outputs)}
     results = set(loop.results())
     for node in list(loop.body):
-        if results.intersection(node.outputs) and isinstance(loop.facts.view(node), std.Constant | std.Identity):
+        if makes_result(node) or (results.intersection(node.outputs) and std.Constant.matches(node)):
             # A body's output has to be made in the body.
             continue
         if inside.isdisjoint(operands(node)) and _never_fails(node, loop.facts):

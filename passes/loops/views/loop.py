@@ -8,7 +8,7 @@ body, and each one only once.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 import onnx_ir as ir
@@ -124,10 +124,11 @@ class Loop:
                 strict=True,
             )
         ]
+        # A body hands no value out twice: Identities do, which `commit` writes anew where they are needed.
         self.outputs = [
             ScanOutput(*roles)
             for roles in zip(
-                self.body.outputs[split:],
+                map(behind_identity, self.body.outputs[split:]),
                 node.outputs[split:],
                 view.output_axes,
                 map(bool, view.output_directions),
@@ -231,7 +232,7 @@ class Loop:
 
     def made(self, step: ir.Value) -> ScanOutput | None:
         """The output that makes a sequence of this value, see `plain_outputs`."""
-        return next((x for x in self.plain_outputs() if step in (x.step, behind_identity(x.step))), None)
+        return next((x for x in self.plain_outputs() if x.step is step), None)
 
     def stacked(self, step: ir.Value) -> ScanOutput:
         """The output that makes a sequence of this value, see `made`; added if missing."""
@@ -300,12 +301,17 @@ class Loop:
             value: ir.Value = getattr(holder, field)
             producer = value.producer()
             if producer is None or producer.graph is not self.body or value in seen:
-                value = editor.op(std.Identity, value)
+                value = self._handed_on(value, seen) or editor.op(std.Identity, value)
                 setattr(holder, field, value)
             if value.shape is None and (shape := self.facts.shape(value)) is not None:
                 # onnxruntime asks for the rank of what leaves a body, which it does not always find out.
                 value.type, value.shape = self.facts.type(value), stated(shape)
             seen.add(value)
+
+    def _handed_on(self, value: ir.Value, seen: Container[ir.Value]) -> ir.Value | None:
+        """What an Identity of the body makes of a value for the body's outputs alone."""
+        users = [user for user, _ in value.uses() if user.graph is self.body and std.Identity.hands_on(user)]
+        return next((x for user in users if makes_result(user) and (x := user.outputs[0]) not in seen), None)
 
     def _holders(self) -> list[tuple[Any, str]]:
         """What names the body's outputs, in their order."""
@@ -355,6 +361,11 @@ def behind_identity(value: ir.Value) -> ir.Value:
         assert source is not None
         value, producer = source, source.producer()
     return value
+
+
+def makes_result(node: ir.Node) -> bool:
+    """Whether a node is an Identity that nothing but the body's outputs read: each output has to be made once."""
+    return std.Identity.matches(node) and not node.outputs[0].uses()
 
 
 def is_scan(node: ir.Node) -> bool:

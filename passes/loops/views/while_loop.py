@@ -14,7 +14,7 @@ from lstm_lower.graph.builder import Builder, Workspace
 from lstm_lower.graph.values import Dim, UnknownEntry
 from lstm_lower.passes.loops.views.carried_shapes import tell_shapes
 from lstm_lower.passes.loops.views.linear_code import scalar
-from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput, State, inner_first, is_scan
+from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput, State, behind_identity, inner_first, is_scan
 from lstm_lower.passes.loops.views.scalar_evolution import ScalarEvolution
 from lstm_lower.passes.model_pass import Context
 
@@ -51,7 +51,8 @@ class WhileLoop(Loop):
         self.states = [State(initial, *rest) for initial, *rest in roles if initial is not None]
         self.inputs: list[ScanInput] = []
         self.outputs = [
-            ScanOutput(*pair) for pair in zip(self.body.outputs[1 + count :], node.outputs[count:], strict=True)
+            ScanOutput(behind_identity(step), sequence)
+            for step, sequence in zip(self.body.outputs[1 + count :], node.outputs[count:], strict=True)
         ]
         self._written = self._operand_list()
 
