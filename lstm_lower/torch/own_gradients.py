@@ -7,7 +7,6 @@ gradient to the operands' gradients. Where a gradient is taken they are copied w
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -111,15 +110,11 @@ def tied(graph: ir.Graph) -> set[ir.Value]:
     return found
 
 
-@dataclasses.dataclass
 class OwnGradientsTakenPass(Pass):
     """Leaves the results of functions with a gradient of their own: all gradients are taken.
 
     Of seeds that something still reads, as of a step of a loop, nothing comes of it.
     """
-
-    def __post_init__(self) -> None:
-        super().__init__()
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Leaves them."""

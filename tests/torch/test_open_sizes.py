@@ -113,6 +113,23 @@ def test_a_branch_that_equal_sizes_never_enter_fixes_no_axis() -> None:
         session.run({"x": x.numpy(), "mask": mask[:, :6].numpy()})
 
 
+class Skipped(torch.nn.Module):
+    """The last steps in rows of two, as LSTNet reads them; where these begin in memory PyTorch does not know."""
+
+    def forward(self, x: Any) -> Any:
+        count = (x.size(1) - 2) // 2
+        return x[:, -2 * count :].contiguous().view(x.size(0), count, 2).cumsum(1)
+
+
+def test_a_slice_that_begins_at_an_open_place_leaves_its_axis_open() -> None:
+    exported = export(Skipped(), torch.randn(2, 8))
+    assert not exported.fixed
+    session = Session(exported.model)
+    for shape in ((2, 8), (3, 9), (1, 21)):
+        x = torch.randn(shape)
+        np.testing.assert_allclose(session.run({"x": x.numpy()})["output"], Skipped()(x), rtol=1e-5)
+
+
 class Catching(torch.nn.Module):
     def forward(self, x: Any) -> Any:
         try:

@@ -77,12 +77,13 @@ class Sizes:
         for symbol, path in (node.meta.get("unbacked_bindings") or {}).items():
             value = results
             keys = list(path)
+            if any(isinstance(key, CallMethodKey) and key.name != "size" for key in keys):
+                # A place in memory, of which nothing is made here but PyTorch's own checks.
+                continue
             while keys:
                 key = keys.pop(0)
-                if isinstance(key, CallMethodKey) and key.name == "size":
+                if isinstance(key, CallMethodKey):
                     value = _read(value, keys.pop(0).idx)
-                elif isinstance(key, CallMethodKey):
-                    raise UnsupportedOpError(f"'{node.name}' requires sizes without strides, got {key}")
                 elif isinstance(key, SequenceKey):
                     value = value[key.idx] if isinstance(value, Sequence) else value
                 elif isinstance(key, ConvertIntKey):
