@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 
@@ -23,6 +23,15 @@ def replaced(holder: Any, name: str, value: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def all_replaced(*values: tuple[Any, str, Any]) -> Iterator[None]:
+    """Puts values in the places of several attributes: holder, name and value of each."""
+    with contextlib.ExitStack() as held:
+        for each in values:
+            held.enter_context(replaced(*each))
+        yield
+
+
+@contextlib.contextmanager
 def standing_in(holder: Any, attributes: Mapping[str, Any]) -> Iterator[None]:
     """Puts attributes in an object's own within the block, past what its class does when one is set."""
     before = dict(vars(holder)) if attributes else {}
@@ -39,12 +48,15 @@ def standing_in(holder: Any, attributes: Mapping[str, Any]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def names_added(names: dict[str, Any], values: Mapping[str, Any]) -> Iterator[None]:
-    """Puts values under names that are not there yet, as of a module's globals, within the block."""
-    added = {name: value for name, value in values.items() if name not in names}
-    names.update(added)
+def names_added(holders: Iterable[dict[str, Any]], values: Mapping[str, Any]) -> Iterator[None]:
+    """Puts values under names that are not there yet, as of modules' globals, within the block."""
+    added = []
     try:
+        for names in holders:
+            for name in values.keys() - names.keys():
+                names[name] = values[name]
+                added.append((names, name))
         yield
     finally:
-        for name in added:
+        for names, name in added:
             del names[name]

@@ -7,7 +7,7 @@ that any other part of a model has.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -25,7 +25,7 @@ from lstm_lower.passes.gradient_preparation import preparing_passes
 from lstm_lower.passes.gradients.activity import Activity
 from lstm_lower.passes.gradients.reverse import ReverseMode
 from lstm_lower.passes.model_pass import Pass
-from lstm_lower.replacement import replaced
+from lstm_lower.replacement import all_replaced
 from lstm_lower.torch.aten.registry import node_operator
 
 Function = Callable[..., Any]
@@ -181,21 +181,19 @@ def _backward(*_: Any, **__: Any) -> None:
     raise _refused("torch.autograd.grad, got a call of backward", "grad(loss, inputs, create_graph=True) is the same")
 
 
-@contextlib.contextmanager
-def derivatives_written() -> Iterator[None]:
+def derivatives_written() -> contextlib.AbstractContextManager[None]:
     """Makes nodes of derivatives that a module takes while it is traced."""
     transforms: Any = torch._functorch.eager_transforms
-    with (
-        replaced(torch.autograd, "grad", _grad),
-        replaced(transforms, "_vjp_with_argnums", _vjp),
-        replaced(transforms, "_jvp_with_argnums", _jvp),
-        replaced(transforms, "grad_and_value_impl", _grad_and_value),
-        replaced(transforms, "vmap", _for_each),
-        replaced(transforms, "_construct_standard_basis_for", _basis),
-        replaced(transforms, "_chunked_standard_basis_for_", _chunks),
-        replaced(torch.autograd, "backward", _backward),
-    ):
-        yield
+    return all_replaced(
+        (torch.autograd, "grad", _grad),
+        (transforms, "_vjp_with_argnums", _vjp),
+        (transforms, "_jvp_with_argnums", _jvp),
+        (transforms, "grad_and_value_impl", _grad_and_value),
+        (transforms, "vmap", _for_each),
+        (transforms, "_construct_standard_basis_for", _basis),
+        (transforms, "_chunked_standard_basis_for_", _chunks),
+        (torch.autograd, "backward", _backward),
+    )
 
 
 def with_inner_gradients(model: ir.Model) -> ir.Model:

@@ -27,7 +27,7 @@ from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.gradients.registry import Cotangents, Gradients, differentiates, stops, unbroadcast
 from lstm_lower.passes.gradients.reverse import between
 from lstm_lower.passes.model_pass import Pass
-from lstm_lower.replacement import replaced
+from lstm_lower.replacement import all_replaced
 from lstm_lower.torch.aten.registry import node_operator
 
 _DOMAIN = "lstm_lower.torch.own"
@@ -175,8 +175,7 @@ def _check(cls: type[Any], operands: Sequence[Any]) -> None:
     raise UnsupportedOpError(f"{cls.__name__}, a torch.autograd.Function, requires {what}, got {got}; {way}")
 
 
-@contextlib.contextmanager
-def own_gradients_traced() -> Iterator[None]:
+def own_gradients_traced() -> contextlib.AbstractContextManager[None]:
     """Writes nodes of functions with a gradient of their own."""
     kind = torch.autograd.Function
     before, functions = vars(kind)["apply"], _Functions()
@@ -203,8 +202,7 @@ def own_gradients_traced() -> Iterator[None]:
     # Packages keep `scan = Scan.apply`, which is PyTorch's own, and calls that of the base.
     base = torch.autograd.function._SingleLevelFunction
     foreign = vars(torch._C._FunctionBase)["apply"]
-    with replaced(kind, "apply", classmethod(apply)), replaced(base, "apply", classmethod(applied_within)):
-        yield
+    return all_replaced((kind, "apply", classmethod(apply)), (base, "apply", classmethod(applied_within)))
 
 
 class _Functions:

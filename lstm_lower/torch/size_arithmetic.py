@@ -6,13 +6,13 @@ import builtins
 import contextlib
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
 from torch._export.verifier import Verifier
 
-from lstm_lower.replacement import names_added, replaced
+from lstm_lower.replacement import all_replaced, names_added, replaced
 from lstm_lower.torch.pytorch_errors import frames, is_users
 
 T = TypeVar("T")
@@ -24,8 +24,7 @@ def logarithms_allowed() -> contextlib.AbstractContextManager[None]:
     return replaced(Verifier, "allowed_op_types", lambda self: (*types(self), type(torch._sym_log2)))  # type: ignore[attr-defined]
 
 
-@contextlib.contextmanager
-def open_arithmetic() -> Iterator[None]:
+def open_arithmetic() -> contextlib.AbstractContextManager[None]:
     """Leaves open what `math` and numpy make of open sizes, and has `round` and `divmod`, which PyTorch lacks."""
     logarithm: Callable[[Any], Any] = torch._sym_log2  # type: ignore[attr-defined]
     formulas: dict[str, Callable[..., Any]] = {
@@ -55,17 +54,14 @@ def open_arithmetic() -> Iterator[None]:
     def with_rest(x: Any, divisor: Any) -> Any:
         return x // divisor, x % divisor
 
-    with contextlib.ExitStack() as held:
-        for name, formula in formulas.items():
-            held.enter_context(replaced(math, name, either(getattr(math, name), formula)))
-        # Functions of numpy call methods of their names.
-        methods = {name: formulas[name] for name in ("exp", "log", "log2", "sqrt")} | {"rint": nearest}
-        for kind in (torch.SymInt, torch.SymFloat):
-            for name, formula in methods.items():
-                held.enter_context(replaced(kind, name, formula))
-        held.enter_context(replaced(torch.SymFloat, "__round__", nearest))
-        held.enter_context(replaced(torch.SymInt, "__divmod__", with_rest))
-        yield
+    # Functions of numpy call methods of their names.
+    methods = {name: formulas[name] for name in ("exp", "log", "log2", "sqrt")} | {"rint": nearest}
+    return all_replaced(
+        *((math, name, either(getattr(math, name), formula)) for name, formula in formulas.items()),
+        *((kind, *method) for kind in (torch.SymInt, torch.SymFloat) for method in methods.items()),
+        (torch.SymFloat, "__round__", nearest),
+        (torch.SymInt, "__divmod__", with_rest),
+    )
 
 
 class _OpenNumberError(BaseException):
@@ -97,11 +93,8 @@ def open_numbers(trace: Callable[[], T]) -> T:
     ]
     while True:
         try:
-            with contextlib.ExitStack() as held:
-                for owner, name, is_open in asked:
-                    held.enter_context(replaced(owner, name, asking(getattr(owner, name, _as_float), is_open)))
-                for names in files:
-                    held.enter_context(names_added(names, _OPEN))
+            asks = ((owner, name, asking(getattr(owner, name, _as_float), is_open)) for owner, name, is_open in asked)
+            with all_replaced(*asks), names_added(files, _OPEN):
                 return trace()
         except (torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode, _OpenNumberError) as error:
             failed = [frame.f_globals for frame, _ in frames(error) if "__name__" in frame.f_globals][-1:]

@@ -12,7 +12,7 @@ import collections
 import contextlib
 import copy
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -269,8 +269,7 @@ def _is_open(x: Any) -> bool:
     return isinstance(x, (torch.SymInt, torch.SymFloat))
 
 
-@contextlib.contextmanager
-def _comparing_numbers(kind: type[Any]) -> Iterator[None]:
+def _comparing_numbers(kind: type[Any]) -> contextlib.AbstractContextManager[None]:
     """Lets `min` and `max` in an optimizer's code take numbers that are open."""
 
     def either(name: str, tensors: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Any]:
@@ -282,11 +281,8 @@ def _comparing_numbers(kind: type[Any]) -> Iterator[None]:
         return called
 
     steps = [inspect.unwrap(vars(each)["step"]) for each in kind.__mro__ if "step" in vars(each)]
-    with contextlib.ExitStack() as held:
-        for names in {id(step.__globals__): step.__globals__ for step in steps}.values():
-            ours = {"min": either("min", torch.minimum), "max": either("max", torch.maximum)}
-            held.enter_context(names_added(names, ours))
-        yield
+    ours = {"min": either("min", torch.minimum), "max": either("max", torch.maximum)}
+    return names_added([step.__globals__ for step in steps], ours)
 
 
 def _number(x: Tensor, before: float) -> Any:
