@@ -49,8 +49,8 @@ _Taken = Callable[[str, Array], Array | Agreed]
 _FRAMEWORK = f"PyTorch {torch.__version__}"
 # How often weights are moved in their last places, and by how many of these.
 _MOVES, _PLACES = 3, 4
-# Bytes of weights whose updates are compared at once.
-_AT_ONCE = 1 << 25
+# Weights whose updates are compared at once: a share of all, or as many bytes where these are few.
+_SHARE, _AT_ONCE = 4, 1 << 22
 # Targets that nobody gave an example of lie between these: what probabilities, counts and plain numbers may be.
 _LOWEST, _HIGHEST = 0.25, 0.75
 # Namespaces of operators whose gradients are PyTorch's own, or written by us.
@@ -555,13 +555,12 @@ class _Beside:
 
 def _divided(weights: Mapping[str, Tensor], *, by_weight: bool) -> Iterator[Mapping[str, Tensor]]:
     """Weights a few at a time, the largest last: what is made of all would take several times their memory."""
-    if not by_weight or sum(x.nbytes for x in weights.values()) <= _AT_ONCE:
-        yield weights
-        return
-    order = sorted(weights, key=lambda name: weights[name].nbytes)
+    whole = sum(x.nbytes for x in weights.values())
+    limit = max(whole // _SHARE, _AT_ONCE) if by_weight else whole
+    order = sorted(weights, key=lambda name: weights[name].nbytes if whole > limit else 0)
     while order:
         ends = itertools.accumulate(weights[name].nbytes for name in order)
-        count = max(1, sum(end <= _AT_ONCE for end in ends))
+        count = max(1, sum(end <= limit for end in ends))
         yield {name: weights[name] for name in order[:count]}
         order = order[count:]
 

@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, Workspace
 from lstm_lower.graph.copies import copy_model
-from lstm_lower.graph.edit import detach
+from lstm_lower.graph.edit import detach, remove_unread
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.formulas.sizes import up_to
@@ -186,6 +186,8 @@ def given(model: ir.Model) -> tuple[ir.Model, bool] | None:
             b.replace(old, new.value)
         detach(node)
     copy.graph.outputs.extend(shapes)
+    # What the numbers were made of in their place.
+    remove_unread(copy.graph)
     return copy, len(shapes) == len(drawing)
 
 
@@ -201,7 +203,8 @@ def _given(view: std.Standard | None, b: Builder, draw: Callable[[Expr], Expr]) 
     """The shape of what an operator draws, and its results with other numbers."""
     if view is not None and std.KEPT in view.node.metadata_props:
         numbers, ratio = (b.wrap(x) for x in view.inputs if x is not None)
-        return numbers.sizes(), [draw(numbers.sizes()) < 1 - ratio]
+        sizes = _sizes(numbers)
+        return sizes, [draw(sizes) < 1 - ratio]
     if isinstance(view, std.Multinomial):
         logits = b.wrap(view.data)
         sizes = b.concat([b.op(std.Shape, logits, end=1), b.ints(view.attribute("sample_size", 1))], axis=0)
@@ -223,6 +226,17 @@ def _given(view: std.Standard | None, b: Builder, draw: Callable[[Expr], Expr]) 
         low = view.attribute("low", 0.0)
         return sizes, [numbers * (view.attribute("high", 1.0) - low) + low]
     return sizes, [_around_zero(numbers) * view.attribute("scale", 1.0) + view.attribute("mean", 0.0)]
+
+
+def _sizes(x: Expr) -> Expr:
+    """The sizes of what a Dropout that is written out draws: those of its Reshape, so that no number is computed."""
+    producer = x.value.producer()
+    shaping = None if producer is None else std.Reshape.of(producer, x.builder.facts)
+    said = None if shaping is None else x.builder.wrap(shaping.target)
+    known = None if said is None else x.builder.facts.constant(said.value)
+    if shaping is None or said is None or not shaping.allowzero or (known is not None and (known < 0).any()):
+        return x.sizes()
+    return said
 
 
 def _numbers(plan: Expr, number: int, sizes: Expr) -> Expr:

@@ -93,8 +93,9 @@ class StepRun:
         options.log_severity_level = 4
         # Threads that wait for so few runs would take a processor.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        # What a run needs in between is given back after it.
+        # What a run needs in between is given back after it, zeros as large as a weight that would be folded, too.
         options.enable_cpu_mem_arena = False
+        options.add_session_config_entry("optimization.disable_specified_optimizers", "ConstantFolding")
         try:
             # It is legalized already, all that a Session does beside this.
             self._session: Any = open_session(model, options, [("CPUExecutionProvider", {})])
