@@ -1,9 +1,9 @@
 """A step beside PyTorch's autograd: loss, outputs, gradients, and what one update makes of the state.
 
-They are compared at the example, and where sizes are open at others. The step runs as it does in a `Session`. Weights
-that are the same in all elements, and inputs, get other values for it on both sides: behind a gate of zero no gradient
-would be seen. Random draws are given equal. PyTorch's optimizer is handed the step's own gradients, since some
-optimizers make a whole step of what is noise in a gradient.
+They are compared at the example, and where sizes are open at others. The step runs as it does in a `Session`, but that
+onnxruntime folds no constants. Weights that are the same in all elements, and inputs, get other values for it on both
+sides: behind a gate of zero no gradient would be seen. Random draws are given equal. PyTorch's optimizer is handed the
+step's own gradients, since some optimizers make a whole step of what is noise in a gradient.
 """
 
 from __future__ import annotations
@@ -207,10 +207,9 @@ class _Beside:
         """
         name, states = type(self._made.module).__name__, self._step.states()
         updated = {pair.output for pair in self._state.pairs if pair.input not in states}
-        made = with_outputs(self._made.step, [x.name for x in self._made.step.graph.outputs if x.name not in updated])
-        self._own = [str(value.name) for value in made.graph.outputs]
-        model, self._told = given(made) or (made, True)
-        self._drawing = model is not made
+        model = with_outputs(self._made.step, [x.name for x in self._made.step.graph.outputs if x.name not in updated])
+        self._own = [str(value.name) for value in model.graph.outputs]
+        self._told = given(model)
         self._variation.put_into(model)
         self._session = StepRun(model, name, [pair.output for pair in self._state.pairs if pair.output])
         try:
@@ -311,7 +310,7 @@ class _Beside:
 
     def _comparison(self) -> StepComparison:
         """The comparison with what the module computes; with draws that are all alike only where others say nothing."""
-        for plan in PLANS if self._drawing else (None,):
+        for plan in PLANS if self._told is not None else (None,):
             self._draws = None if plan is None else GivenDraws(plan)
             comparison = self._with_draws()
             if not comparison.differences or (plan is BY_SHAPE and self._matched and not self._narrow):
@@ -365,7 +364,7 @@ class _Beside:
         function = losses.in_torch(self._made.loss) or losses.counterpart(formula)
         if function is None:
             raise NotComparedError(f"the loss {type(formula).__name__} is none of PyTorch's")
-        return functools.partial(_of_first, function)
+        return losses.of_first(function)
 
     def _choose_inputs(self) -> None:
         """Takes the example as it is where a module does not take other numbers."""
@@ -452,7 +451,7 @@ class _Beside:
         results = self._session.results(feeds)
         if self._draws is not None:
             shapes = [results[name] for name in self._session.outputs[len(self._own) :]]
-            self._matched = self._told and [len(x) for x in shapes] == [len(x) for x in self._draws.shapes]
+            self._matched = bool(self._told) and [len(x) for x in shapes] == [len(x) for x in self._draws.shapes]
         gradients = {name.removeprefix("grad/"): x for name, x in results.items() if is_gradient(name)}
         return {
             "loss": {"loss": results[str(self._state.loss)].reshape(())},
@@ -463,8 +462,8 @@ class _Beside:
 
     def _examples(self) -> list[tuple[str, Tensor]]:
         """Inputs and targets by name."""
-        names = ["target"] if len(self._targets) == 1 else [f"target_{number}" for number in range(len(self._targets))]
-        return [*zip(self._made.operands.names, self._inputs, strict=True), *zip(names, self._targets, strict=True)]
+        names = [*self._made.operands.names, *losses.target_names(self._targets)]
+        return list(zip(names, [*self._inputs, *self._targets], strict=True))
 
     def _fitting_targets(self, results: Sequence[Tensor]) -> Sequence[Tensor]:
         """Targets of the shapes that the step declares, like examples or else with numbers that its loss takes."""
@@ -563,10 +562,6 @@ def _divided(weights: Mapping[str, Tensor], *, by_weight: bool) -> Iterator[Mapp
         count = max(1, sum(end <= limit for end in ends))
         yield {name: weights[name] for name in order[:count]}
         order = order[count:]
-
-
-def _of_first(loss: Callable[..., Any], result: Any, *targets: Tensor) -> Any:
-    return loss(named_tensors("", result)[0][1], *targets)
 
 
 def _varied(x: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lstm_lower.errors import InvalidInputError, LstmLowerError, UnsupportedOpError, some
+from lstm_lower.torch import losses
 from lstm_lower.torch.hooks import refuse_others
 from lstm_lower.torch.interface import (
     ModuleOperands,
@@ -127,9 +128,9 @@ def run_once(
         if loss is None or targets is None:
             return result
         taken = result if whole else named_tensors("", result)[0][1]
-        names = ["target"] if len(targets) == 1 else [f"target_{number}" for number in range(len(targets))]
         named = [("a result", taken)] if isinstance(taken, Tensor) else []
-        with _told("example_targets", _name(loss), [*named, *_named(names, targets)], "loss"), _no_state(loss):
+        named += _named(losses.target_names(targets), targets)
+        with _told("example_targets", _name(loss), named, "loss"), _no_state(loss):
             value = loss(taken, *(target.clone() for target in targets))
         checked_loss(value)
         return result

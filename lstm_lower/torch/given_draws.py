@@ -20,7 +20,6 @@ from torch.utils._pytree import tree_leaves
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, Workspace
-from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.edit import detach, remove_unread
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import all_nodes
@@ -161,34 +160,31 @@ _FORMULAS: dict[str, Callable[[Draw, Operands], Any]] = {
 PLAN = "lstm_lower.draws"
 
 
-def given(model: ir.Model) -> tuple[ir.Model, bool] | None:
-    """A copy of a model to which its draws are given; `None` of one that draws nothing.
+def given(model: ir.Model) -> bool | None:
+    """Gives a model its draws: it has one input more, `PLAN`, and behind its own outputs the shape of each, in order.
 
     Returns:
-        The copy, which has one input more, `PLAN`, and behind its own outputs the shape of each draw, in order; and
-        whether these are all, and nothing is drawn in a loop or branch.
+        Whether these are all, and nothing is drawn in a loop or branch; `None` for one that draws nothing.
     """
-    facts = Facts.of(model)
-    if not any(_draws(node, facts) for node in all_nodes(model.graph)):
+    space = Workspace.of(model)
+    drawing = [node for node in all_nodes(model.graph) if _draws(node, space.facts)]
+    if not drawing:
         return None
-    copy = copy_model(model)
-    space = Workspace.of(copy)
-    drawing = [node for node in all_nodes(copy.graph) if _draws(node, space.facts)]
     plan = ir.Value(name=PLAN, type=ir.TensorType(INT64), shape=ir.Shape([4]))
-    copy.graph.inputs.append(plan)
+    model.graph.inputs.append(plan)
     shapes: list[ir.Value] = []
     for number, node in enumerate(drawing):
         b = Builder.before(node, space)
         sizes, results = _given(space.facts.view(node), b, functools.partial(_numbers, b.wrap(plan), number))
-        if node.graph is copy.graph:
+        if node.graph is model.graph:
             shapes.append(b.op(std.Identity, sizes).value)
         for old, new in zip(node.outputs, results, strict=False):
             b.replace(old, new.value)
         detach(node)
-    copy.graph.outputs.extend(shapes)
+    model.graph.outputs.extend(shapes)
     # What the numbers were made of in their place.
-    remove_unread(copy.graph)
-    return copy, len(shapes) == len(drawing)
+    remove_unread(model.graph)
+    return len(shapes) == len(drawing)
 
 
 def _draws(node: ir.Node, facts: Facts) -> bool:

@@ -118,7 +118,7 @@ def from_torch(
     examples.checked("example_inputs", example_inputs)
     targets = losses.tensors_of(example_targets)
     examples.checked("example_targets", targets)
-    names = ["target"] if len(targets) == 1 else [f"target_{number}" for number in range(len(targets))]
+    names = losses.target_names(targets)
     formula, traced = _loss(loss, has_targets=example_targets is not None)
     if isinstance(formula, Loss) and targets and len(targets) != formula.count:
         raise InvalidInputError(
@@ -134,7 +134,7 @@ def from_torch(
     del result
     if run is not None and repeats:
         # PyTorch repeats the smaller one, which formulas of ours do not.
-        formula, traced = "loss", functools.partial(_of_first, run)
+        formula, traced = "loss", losses.of_first(run)
     tracing = functools.partial(
         trace,
         module,
@@ -217,7 +217,9 @@ class _Making:
             making = [EvaluationPass(self.formula, what, making)]
         passes: list[Pass] = [
             ModuleStatePass(module, others),
-            *_preparing_passes(LoopRerolling(changing, tied)),
+            *preparing_passes(),
+            # A loop in Python comes as its steps.
+            LoopRerolling(changing, tied),
             *making,
             OwnGradientsTakenPass(),
             ModuleStatePass(module, exported.states if what == "train" else {}),
@@ -265,7 +267,7 @@ class _Making:
         """Records the module in evaluation mode, with the loss, as what evaluates the step."""
         model = evaluated.model
         outputs = [str(value.name) for value in model.graph.outputs]
-        passes = [*_preparing_passes(LoopRerolling(changing, tied)), ObjectivePass(self.formula, None, "forward")]
+        passes = [*preparing_passes(), LoopRerolling(changing, tied), ObjectivePass(self.formula, None, "forward")]
         # The step trains all the same; whoever evaluates it hears what is missing.
         with contextlib.suppress(UnsupportedOpError):
             made = run_passes(model, [*passes, *legalizing_passes()])
@@ -278,10 +280,6 @@ def _repeated(result: Any, targets: Sequence[Tensor]) -> bool:
     """Whether a target has another shape than the prediction."""
     prediction = named_tensors("", result)[0][1]
     return any(target.shape != prediction.shape for target in targets)
-
-
-def _of_first(loss: Callable[..., Any], result: Any, *targets: Tensor) -> Any:
-    return loss(named_tensors("", result)[0][1], *targets)
 
 
 def _forms(module: nn.Module, tracing: Callable[..., Traced], *, evaluates: bool) -> tuple[Exported, Exported | None]:
@@ -319,11 +317,6 @@ def _stateless(exported: Exported) -> Exported:
         return exported
     copied = dataclasses.replace(exported, model=copy_model(exported.model))
     return dataclasses.replace(copied, model=_with_states(copied, keep=False), states={})
-
-
-def _preparing_passes(rerolling: LoopRerolling) -> list[Pass]:
-    """The passes in front of a gradient; a loop in Python comes as its steps."""
-    return [*preparing_passes(), rerolling]
 
 
 def _tell_fixed_steps(module: nn.Module, step: ir.Model, exported: Exported) -> None:

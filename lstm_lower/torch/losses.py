@@ -16,7 +16,7 @@ from torch.nn import functional
 from lstm_lower.graph.builder import Expr
 from lstm_lower.passes.training import losses
 from lstm_lower.passes.training.losses import Loss, Target
-from lstm_lower.torch.interface import as_tensors, numbers
+from lstm_lower.torch.interface import as_tensors, named_tensors, numbers
 
 # Ours -> PyTorch's module and function.
 _LOSSES: dict[type[Loss], tuple[type[nn.Module], Callable[..., Any]]] = {
@@ -102,6 +102,16 @@ def counterpart(loss: Loss) -> nn.Module | None:
     options = {name: getattr(loss, name) for name in _options(type(loss))}
     module, _ = _LOSSES[type(loss)]
     return module(**{name: torch.as_tensor(x) if isinstance(x, np.ndarray) else x for name, x in options.items()})
+
+
+def of_first(loss: Callable[..., Any]) -> Callable[..., Any]:
+    """A loss of the first tensor that a module returns."""
+    return lambda result, *targets: loss(named_tensors("", result)[0][1], *targets)
+
+
+def target_names(targets: Sequence[Tensor]) -> list[str]:
+    """The names of a step's targets."""
+    return ["target"] if len(targets) == 1 else [f"target_{number}" for number in range(len(targets))]
 
 
 def by_element(loss: Loss) -> bool:
