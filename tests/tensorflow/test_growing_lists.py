@@ -294,3 +294,22 @@ def test_gradients_of_gradients_through_uneven_inner_loops_name_the_form_that_is
         return
     (result,) = ll.Session(ll.from_tensorflow(concrete)).run({"x": x}).values()
     np.testing.assert_allclose(result, second(tf.constant(x)), rtol=1e-5)
+
+
+@pytest.mark.usefixtures("control_flow")
+@pytest.mark.parametrize("optimize", [True, False])
+def test_both_sides_of_a_branch_write(optimize: bool) -> None:
+    """To the same place, known or not, or to different ones; before and behind the branch others are written."""
+
+    def written(x: Any, before: bool, first: Any, second: Any) -> Any:
+        array = tf.TensorArray(tf.float32, size=tf.shape(x)[0], element_shape=[2])
+        array = array.write(0, x[0]) if before else array
+        sides = [lambda: array.write(first, x[1]), lambda: array.write(second, x[2])]
+        return v1.cond(tf.reduce_sum(x) > 1, *sides).write(3, x[3]).stack()
+
+    def build(x: Any) -> Any:
+        last = tf.shape(x)[0] - 1
+        return [written(x, *case) for case in itertools.product((True, False), (1, last), (1, last))]
+
+    check(build, optimize=optimize)
+    check(build, -X, optimize=optimize)
