@@ -50,15 +50,16 @@ def largest(vector: Expr) -> Expr:
     return vector.builder.op(std.ReduceMax, vector, keepdims=1)
 
 
-def add_rows(rows: Expr, ids: Expr, segments: Size) -> Expr:
+def add_rows(rows: Expr, ids: Expr, segments: Size, *, none_lost: bool = False) -> Expr:
     """Adds each row into zeros, at the number that stands for it in `ids` [N]; those of number `segments` are lost.
 
-    Larger numbers fail at run time.
+    Larger numbers fail at run time, and that one, too, where none are to be lost: what is read of a large table is
+    added up without a copy of the table.
     """
     b = rows.builder
-    zeros = b.fill(0, concat([b.sizes([segments + 1]), tail_of(rows, 1)], 0), rows.dtype)
+    zeros = b.fill(0, concat([b.sizes([segments if none_lost else segments + 1]), tail_of(rows, 1)], 0), rows.dtype)
     total = b.op(std.ScatterND, zeros, ids.unsqueeze(1), rows, reduction="add")
-    return total.slice(0, segments, axis=0)
+    return total if none_lost else total.slice(0, segments, axis=0)
 
 
 def padded(x: Expr, amounts: Mapping[int, tuple[Size, Size]]) -> Expr:

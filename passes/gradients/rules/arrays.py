@@ -38,7 +38,7 @@ def from_places(op: std.Standard, b: Builder, dys: Cotangents, *, zeros: bool = 
     taken = again(op, b, [numbers, *op.node.inputs[1:]])
     # A zero that is no element's number becomes that behind all, which is lost.
     taken = taken + size if zeros else taken
-    total = add_rows(widened(dys[0]).reshape(-1, 1), taken.reshape(-1), size)
+    total = add_rows(widened(dys[0]).reshape(-1, 1), taken.reshape(-1), size, none_lost=not zeros)
     return reshaped_like(total.cast(dys[0].dtype), x)
 
 
@@ -239,7 +239,7 @@ def _gather(op: std.Gather, b: Builder, dys: Cotangents) -> Gradients:
     numbers = numbers if places == 1 else numbers.reshape(-1)
     if not is_never_negative(numbers.value, b.facts):
         numbers = b.where(numbers < 0, numbers + size, numbers)
-    total = add_rows(widened(rows), numbers, size).cast(dys[0].dtype)
+    total = add_rows(widened(rows), numbers, size, none_lost=True).cast(dys[0].dtype)
     back = sorted(range(rank), key=[axis, *(i for i in range(rank) if i != axis)].__getitem__)
     return reshaped_like(b.transpose(total, back), x)
 
@@ -276,7 +276,7 @@ def _gather_nd(op: std.GatherND, b: Builder, dys: Cotangents) -> Gradients:
     numbers = reshape_to(up_to(b, count), sizes)
     found = b.op(std.GatherND, numbers, indices, batch_dims=op.batch_dims).reshape(-1)
     rows = reshape_to(dys[0], b.concat([found.sizes(), tail_of(x, leading)], 0))
-    return reshaped_like(add_rows(widened(rows), found, count).cast(dys[0].dtype), x)
+    return reshaped_like(add_rows(widened(rows), found, count, none_lost=True).cast(dys[0].dtype), x)
 
 
 @differentiates(std.TopK)
