@@ -54,7 +54,7 @@ _SHARE, _AT_ONCE = 4, 1 << 22
 # Targets that nobody gave an example of lie between these: what probabilities, counts and plain numbers may be.
 _LOWEST, _HIGHEST = 0.25, 0.75
 # Namespaces of operators whose gradients are PyTorch's own, or written by us.
-_OF_PYTORCH = {"aten", "prims", "prim", "onnx_symbolic", "higher_order", "quantized_decomposed", "torchvision"}
+_SEEN = {"aten", "prims", "prim", "onnx_symbolic", "higher_order", "quantized_decomposed", "torchvision", "lstm_lower"}
 
 
 class OtherSizesError(Exception):
@@ -152,7 +152,7 @@ def gradients_unseen(traced: Traced) -> str:
     """What to do about operators that others have registered, whose gradients a trace lacks; `""` without any."""
     graphs = [part.graph for part in traced.program.graph_module.modules() if isinstance(part, torch.fx.GraphModule)]
     called = {node.target for graph in graphs for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)}
-    foreign = sorted({op._schema.name for op in called if op.namespace not in _OF_PYTORCH})
+    foreign = sorted({op._schema.name for op in called if op.namespace not in _SEEN})
     if not foreign:
         return ""
     return (

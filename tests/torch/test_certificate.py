@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import warnings
 from collections.abc import Callable
@@ -101,6 +102,7 @@ def test_an_axis_is_fixed_for_which_a_gradient_alone_is_wrong(monkeypatch: pytes
 _LIBRARIES = []
 
 
+@functools.cache
 def registered(kind: str) -> Callable[[Any], Any]:
     """An operator that keeps the gradient of `Spike` from a trace."""
     library = torch.library.Library(f"certificate_{kind}", "DEF")
@@ -118,6 +120,12 @@ def test_gradients_that_a_trace_does_not_see_are_refused(kind: str) -> None:
     net = Net(registered(kind))
     with pytest.raises(UnsupportedOpError, match=r"'a\.weight' \(no gradient in the step\), 'a\.bias'.*::spike\)"):
         ll.from_torch(net, torch.randn(5, 4), "mse", what="gradients")
+
+
+def test_functions_with_a_gradient_of_their_own_are_not_blamed() -> None:
+    spike = registered("CompositeImplicitAutograd")
+    with pytest.raises(UnsupportedOpError, match=r"torch\.library registers \(certificate_\w+::spike\): call"):
+        ll.from_torch(Net(lambda x: spike(Spike.apply(x))), torch.randn(5, 4), "mse", what="gradients")
 
 
 class Recomputed(Net):
