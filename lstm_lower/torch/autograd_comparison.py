@@ -35,7 +35,7 @@ from lstm_lower.torch import losses, optimizers
 from lstm_lower.torch.axes import Axes
 from lstm_lower.torch.export import Traced
 from lstm_lower.torch.given_draws import BY_SHAPE, PLAN, PLANS, GivenDraws, given
-from lstm_lower.torch.interface import ModuleOperands, checked_loss, copied_weights, named_tensors, numbers
+from lstm_lower.torch.interface import ModuleOperands, Step, checked_loss, copied_weights, named_tensors, numbers
 from lstm_lower.torch.pytorch_errors import first_line
 from lstm_lower.torch.size_comparison import OpenSizes, Sizes
 from lstm_lower.torch.step_runs import FailedRunError, StepRun, is_gradient, of_gradients, with_outputs
@@ -628,9 +628,10 @@ def _once(function: Callable[..., Any], _preserve: bool, *operands: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _weights_kept(step: nn.Module) -> Iterator[None]:
+def _weights_kept(step: Step) -> Iterator[None]:
     """Undoes what a module changes of its parameters, and computes nothing twice for the sake of memory."""
-    kept = [(x, x.detach().clone()) for x in step.parameters() if not x.requires_grad]
+    changed = {*step.states(), *step.moved_weights}
+    kept = [(x, x.detach().clone()) for name, x in step.module.named_parameters() if name in changed]
     module: Any = torch.utils.checkpoint
     try:
         with (

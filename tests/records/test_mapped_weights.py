@@ -25,7 +25,7 @@ def test_a_path_takes_no_more_than_its_weights_and_the_largest_of_them(way: str,
     command = [sys.executable, "-m", "tests.support.memory_of_paths", way, where, "80"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert 1.0 < float(done.stdout) < 1.3
+    assert 0.8 < float(done.stdout) < 1.3
 
 
 def mixed(path: Path) -> onnx.ModelProto:

@@ -144,6 +144,7 @@ def test_parameters_that_forward_changes_are_refused() -> None:
     got = ll.Session(ll.from_torch(module, torch.ones(2, 3), "mse", what="input_gradient")).run(
         {"x": np.ones((5, 3), np.float32), "target": np.zeros((5, 4), np.float32)}
     )
+    assert torch.equal(module.weight, before)
     np.testing.assert_allclose(got["output"], module(torch.ones(5, 3)).detach(), rtol=1e-5)
 
 
