@@ -79,6 +79,7 @@ def test_import_torch_says_what_from_torch_took() -> None:
 
 
 def test_import_torch_refuses_what_it_does_not_know() -> None:
+    pytest.importorskip("torch")
     result = CliRunner().invoke(app, ["import-torch", "--model", "abacus"])
     assert result.exit_code == 1
     assert "--model requires one of resnet, transformer, lstm, bert, got abacus" in result.stderr

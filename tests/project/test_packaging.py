@@ -49,7 +49,7 @@ def test_marked_as_typed() -> None:
 
 
 # Public name -> the package that it needs, and the extra that has it.
-NEEDED = {"from_keras": ("tensorflow", "tensorflow"), "from_torch": ("torch", "torch")}
+NEEDED = {"from_keras": ("tensorflow", "tensorflow"), "from_torch": ("torch", "torch"), "scan": ("torch", "torch")}
 
 
 @pytest.mark.parametrize("name", lstm_lower.__all__)

@@ -127,7 +127,8 @@ def test_what_cannot_be_compared_is_not_chosen(monkeypatch: pytest.MonkeyPatch) 
 def test_it_measures_what_is_here() -> None:
     choice = choose(ir.from_proto(product()), threads=1, seconds=0.02)
     assert choice.timings[0].provider == "cpu"
-    assert choice.timings[0].run is not None
+    # Where there is one provider alone, there is nothing to choose.
+    assert (choice.timings[0].run is not None) == (len(choice.timings) > 1)
     assert choose(ir.from_proto(product()), threads=1).timings == choice.timings
 
 
