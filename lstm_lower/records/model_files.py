@@ -220,7 +220,9 @@ def _load(model: str | os.PathLike[str] | onnx.ModelProto, *, mapped: bool) -> i
         path = Path(model)
         kind = other_kind(path)
         if kind not in (None, "pipe"):
-            raise InvalidModelError(f"{path}: an ONNX file is required, got a {kind}")
+            models = sorted(file.name for file in path.glob("*.onnx"))  # of a bundle, say
+            holds = f" that holds {', '.join(models[:8])}: name one" if models else ""
+            raise InvalidModelError(f"{path}: an ONNX file is required, got a {kind}{holds}")
         base, label = path.parent, str(path)
         proto = onnx.ModelProto()
         protect(path)

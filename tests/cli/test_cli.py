@@ -198,7 +198,7 @@ def test_ops_shows_one_op() -> None:
         (("lower", TRAIN, "-o", "-"), "a file is required, got '-'"),
         (("lower", "garbage.onnx"), "garbage.onnx: an ONNX model is required"),
         (("lower", TRAIN, "-o", "low.onnx", "--dump-passes", "garbage.onnx"), "a folder is required, got a file"),
-        (("lower", "."), "an ONNX file is required, got a directory"),
+        (("lower", "."), "an ONNX file is required, got a directory that holds "),
         (("run", TRAIN, "--dim", "batch"), "--dim requires NAME=SIZE, got 'batch'"),
         (("run", TRAIN, "--dim", "B=2"), "open sizes of inputs, ['batch'], got 'B'"),
         (("run", TRAIN, "--dim", "batch=2", "--dim", "batch=3"), "--dim requires one size of 'batch', got 2 and 3"),
