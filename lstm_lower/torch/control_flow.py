@@ -24,6 +24,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, t
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.replacement import replaced
 from lstm_lower.torch.hooks import handed_on, put_in
+from lstm_lower.torch.modes import Args, FunctionMode, Kwargs
 
 Function = Callable[..., Any]
 
@@ -31,7 +32,7 @@ Function = Callable[..., Any]
 _OUTER: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar("_OUTER", default=())
 
 
-class _Finding(TorchFunctionMode):
+class _Finding(FunctionMode):
     """Finds tensors that were there before."""
 
     def __init__(self, given: Sequence[Any]) -> None:
@@ -40,32 +41,26 @@ class _Finding(TorchFunctionMode):
         self._known = {id(x): x for x in given}
         self.found: dict[int, Tensor] = {}
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def on_call(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
         """Looks at operands and results."""
-        del types
         for x in tree_leaves((args, kwargs)):
             if isinstance(x, Tensor) and id(x) not in self._known:
                 self.found[id(x)] = x
-        result = func(*args, **(kwargs or {}))
+        result = func(*args, **kwargs)
         self._known |= {id(x): x for x in tree_leaves(result) if id(x) not in self.found}
         return result
 
 
-class _Replacing(TorchFunctionMode):
+class _Replacing(FunctionMode):
     """Puts operands in the place of what they stand for."""
 
     def __init__(self, places: Mapping[int, Tensor]) -> None:
         super().__init__()
         self._places = places
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def on_call(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
         """Calls the function of the operands."""
-        del types
-        args, kwargs = put_in((args, kwargs or {}), self._places)
+        args, kwargs = put_in((args, kwargs), self._places)
         return func(*args, **kwargs)
 
 
@@ -183,24 +178,21 @@ def _unless_traced(handler: Function) -> Function:
     return called
 
 
-class Plainly(TorchFunctionMode):
+class Plainly(FunctionMode):
     """Runs control flow as Python does: PyTorch refuses functions that read weights where it does not compile them.
 
     What PyTorch would end the process for is an error.
     """
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def on_call(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
         """Calls ours where there is one, else PyTorch's."""
-        del types
         if func in _UNCHECKED:
             _UNCHECKED[func](*args)
         plain = _PLAIN.get(func, func)
         if plain is func:
-            return func(*args, **(kwargs or {}))
+            return func(*args, **kwargs)
         with self:  # what it calls may hold more
-            return plain(*args, **(kwargs or {}))
+            return plain(*args, **kwargs)
 
 
 def _cond(pred: Any, true_fn: Function, false_fn: Function, operands: Sequence[Any]) -> Any:

@@ -15,7 +15,6 @@ import onnx_ir as ir
 import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from lstm_lower.graph import standard as std
@@ -26,6 +25,7 @@ from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.randomness import draws
 from lstm_lower.torch.aten.random import WHOLE
+from lstm_lower.torch.modes import Args, Kwargs, OperatorMode
 
 FLOAT, INT64 = ir.DataType.FLOAT, ir.DataType.INT64
 
@@ -42,7 +42,7 @@ ALIKE: Plan = (0, 0, 0, int(0.4 * _PARTS))
 PLANS = (BY_PLACE, BY_SHAPE, ALIKE)
 
 
-class GivenDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class GivenDraws(OperatorMode):
     """Gives a module its numbers while it runs in PyTorch.
 
     Attributes:
@@ -52,17 +52,13 @@ class GivenDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self, plan: Plan) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.plan = plan
         self.shapes: list[list[int]] = []
         self.unknown = False
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def on_call(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
         """Puts the numbers in the place of those that are drawn."""
-        del types
-        kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded not in func.tags:
             return func(*args, **kwargs)
         schema = func._schema

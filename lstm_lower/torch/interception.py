@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from lstm_lower.torch import control_flow
@@ -16,12 +15,13 @@ from lstm_lower.torch.aten.tracing import traced_otherwise
 from lstm_lower.torch.hooks import ResultHooks
 from lstm_lower.torch.interface import Step
 from lstm_lower.torch.known_values import Held, KnownValues
+from lstm_lower.torch.modes import Args, FunctionMode, Kwargs
 
 # Functions whose results have no gradients.
 _DETACHING: set[Any] = {Tensor.detach, torch.detach, Tensor.data.__get__}  # type: ignore[attr-defined]
 
 
-class Interception(TorchFunctionMode):
+class Interception(FunctionMode):
     """Puts ours in place of PyTorch's functions while a module runs.
 
     Attributes:
@@ -47,14 +47,11 @@ class Interception(TorchFunctionMode):
             **control_flow.handlers(self),
         }
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def on_call(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
         """Calls ours where there is one, else PyTorch's."""
-        del types
         if _traced_by_itself():
-            return func(*args, **(kwargs or {}))
-        args, kwargs = self._held.replaced(self.known, (args, kwargs or {}))
+            return func(*args, **kwargs)
+        args, kwargs = self._held.replaced(self.known, (args, kwargs))
         if func is not Tensor.register_hook:
             args, kwargs = self._hooks.replaced((args, kwargs))
         call = self.known.call(func, args, kwargs)
@@ -76,12 +73,12 @@ class Interception(TorchFunctionMode):
                     self._vary(operands, results)
         return result
 
-    def _result(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def _result(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
         handler = self._handlers.get(func)
         result = NotImplemented if handler is None else handler(*args, **kwargs)
         return traced_otherwise(func, args, kwargs) if result is NotImplemented else result
 
-    def _without_gradient(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def _without_gradient(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
         """A call under `torch.no_grad`, which a trace in simple operators forgets: its result is detached.
 
         A tensor that is changed in place keeps the gradient that it has: what it is changed by has none.
@@ -140,7 +137,7 @@ def _tensors(value: Any) -> list[Tensor]:
 def _traced_by_itself() -> bool:
     """Whether what traces calls a function for its own ends, of tensors that no node of ours could stand for."""
     caller = sys._getframe(2)
-    while caller.f_code.co_name == "__torch_function__" and caller.f_back is not None:
-        # Another mode passes a call on.
+    while caller.f_code.co_name in ("on_call", "_handed_over", "__torch_function__") and caller.f_back is not None:
+        # This mode, or another one that passes a call on.
         caller = caller.f_back
     return str(caller.f_globals.get("__name__")).startswith(("torch.fx.", "torch._subclasses.", "torch._functorch."))

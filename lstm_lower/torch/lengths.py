@@ -15,13 +15,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from lstm_lower.records.lengths import Law, Place
 from lstm_lower.torch.axes import Axes, Requested
 from lstm_lower.torch.control_flow import any_length
 from lstm_lower.torch.interface import Step
 from lstm_lower.torch.loops import LOOP
+from lstm_lower.torch.modes import Args, FunctionMode, Kwargs
 from lstm_lower.torch.open_lengths import Length
 from lstm_lower.torch.pytorch_errors import is_users
 from lstm_lower.torch.trials import FORMS, RefusedError, Trials
@@ -38,22 +38,19 @@ _Call = tuple[Any, str]
 _Calls = Mapping[_Call, int]
 
 
-class _Counting(TorchFunctionMode):
+class _Counting(FunctionMode):
     """Counts calls of PyTorch's functions."""
 
     def __init__(self) -> None:
         super().__init__()
         self.calls: collections.Counter[_Call] = collections.Counter()
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def on_call(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
         """Counts one."""
-        del types
         line = _line()
         if line is not None:
             self.calls[func, line] += 1
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
 
 def _line() -> str | None:

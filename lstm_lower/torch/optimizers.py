@@ -12,7 +12,6 @@ from typing import Any
 import onnx_ir as ir
 import torch
 from torch.optim import lr_scheduler
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from lstm_lower.errors import InvalidInputError, LstmLowerWarning
@@ -28,6 +27,7 @@ from lstm_lower.records.optimizer_state import Kept
 from lstm_lower.records.state import Array
 from lstm_lower.torch import schedulers
 from lstm_lower.torch.interface import brief, numbers
+from lstm_lower.torch.modes import Args, Kwargs, OperatorMode
 from lstm_lower.torch.schedulers import number_of
 from lstm_lower.torch.traced_optimizers import same_kind, update_model
 
@@ -224,15 +224,15 @@ def stepped(optimizer: Any, copies: Mapping[int, torch.nn.Parameter]) -> bool:
     return bool(mode.seen & {torch.bfloat16, torch.float16})
 
 
-class _Dtypes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Dtypes(OperatorMode):
     """Sees the dtypes of all results."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.seen: set[torch.dtype] = set()
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        results = function(*args, **(kwargs or {}))
+    def on_call(self, function: Any, args: Args, kwargs: Kwargs) -> Any:
+        results = function(*args, **kwargs)
         self.seen |= {x.dtype for x in tree_leaves(results) if isinstance(x, torch.Tensor)}
         return results
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from lstm_lower.errors import LstmLowerError, UnsupportedOpError, some
@@ -26,6 +25,7 @@ from lstm_lower.passes.training.updates import UpdateModel, UpdateRate
 from lstm_lower.replacement import names_added
 from lstm_lower.torch.export import export
 from lstm_lower.torch.interface import numbers
+from lstm_lower.torch.modes import Args, FunctionMode, Kwargs
 from lstm_lower.torch.pytorch_errors import first_line
 
 # State by weight, options by group, in an optimizer's own order.
@@ -229,7 +229,7 @@ class _FirstValues(dict[str, Any]):
 # Numbers that are open in a trace.
 
 
-class _OpenScalars(TorchFunctionMode):
+class _OpenScalars(FunctionMode):
     """Multiplies by what PyTorch's operators take as numbers alone, goes through lists by element, and sees `data`."""
 
     _SCALED: Mapping[str, Callable[..., Tensor]] = {
@@ -240,10 +240,7 @@ class _OpenScalars(TorchFunctionMode):
         "sub": lambda x, y, *, alpha: x - y * alpha,
     }
 
-    def __torch_function__(
-        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
+    def on_call(self, function: Any, args: Args, kwargs: Kwargs) -> Any:
         name = getattr(function, "__name__", "")
         if function == Tensor.data.__get__:  # type: ignore[attr-defined]
             return args[0]
@@ -253,7 +250,7 @@ class _OpenScalars(TorchFunctionMode):
             method = getattr(Tensor, name.removeprefix("_foreach_"))
             count = range(len(args[0]))
             each = [([_each(x, i) for x in args], {k: _each(x, i) for k, x in kwargs.items()}) for i in count]
-            return [self.__torch_function__(method, types, tuple(own), more) for own, more in each]
+            return [self.on_call(method, tuple(own), more) for own, more in each]
         formula = self._SCALED.get(name.removesuffix("_"))
         if formula is None or not any(map(_is_open, (*args[2:], *kwargs.values()))):
             return function(*args, **kwargs)

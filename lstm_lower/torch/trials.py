@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from lstm_lower.records.lengths import Place
 from lstm_lower.torch.control_flow import Plainly
 from lstm_lower.torch.interface import Step, attributes_kept, copied_weights
+from lstm_lower.torch.modes import Args, Kwargs, OperatorMode
 from lstm_lower.torch.wrappers import eagerly
 
 
@@ -22,7 +22,7 @@ class RefusedError(Exception):
     """The module itself does not take inputs of such sizes; its error is the cause."""
 
 
-class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Writes(OperatorMode):
     """Finds which tensors are written into, and undoes it afterwards.
 
     Attributes:
@@ -30,7 +30,7 @@ class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self, watched: Mapping[str, Tensor]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._watched = watched
         self._data = {name: x.data for name, x in watched.items()}
         self._versions = {name: x._version for name, x in watched.items()}
@@ -41,12 +41,8 @@ class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._before: dict[str, Tensor] = {}
         self.written: list[str] = []
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def on_call(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
         """Keeps what a call is about to change."""
-        del types
-        kwargs = kwargs or {}
         if func._schema.is_mutable:
             declared = func._schema.arguments
             given = {**dict(zip((each.name for each in declared), args, strict=False)), **kwargs}
