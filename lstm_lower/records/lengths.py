@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx_ir as ir
@@ -20,6 +20,15 @@ METADATA_KEY = "lstm_lower.lengths"
 
 # An input and its axis.
 Place = tuple[str, int]
+T = TypeVar("T")
+
+
+def by_input(values: Mapping[Place, T]) -> dict[str, dict[int, T]]:
+    """Values of axes as input -> axis -> value."""
+    found: dict[str, dict[int, T]] = {}
+    for (name, axis), value in values.items():
+        found.setdefault(name, {})[axis] = value
+    return found
 
 
 @dataclasses.dataclass(frozen=True)

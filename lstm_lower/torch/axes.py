@@ -10,16 +10,18 @@ from torch.export import Dim
 from torch.nn.modules.conv import _ConvNd
 
 from lstm_lower.errors import InvalidInputError
+from lstm_lower.records.lengths import Place
 
 # Why an axis is fixed that PyTorch does not take another size of.
 BY_ITSELF = "forward works for this size alone"
 # Why an axis of a picture is.
 OF_PICTURES = "pictures keep the example's sizes unless dynamic_shapes names their axes"
 
-Axes = dict[str, dict[int, str]]
+# What is said of axes, such as why they are fixed.
+Axes = dict[Place, str]
 DynamicShapes = Literal["auto"] | Mapping[str, Any] | None
-# Input -> axes that are to be open.
-Requested = Mapping[str, set[int]] | Literal["auto"]
+# Axes that are to be open.
+Requested = set[Place] | Literal["auto"]
 
 
 def requested(dynamic_shapes: DynamicShapes, names: Sequence[str], tensors: Sequence[Tensor]) -> Requested:
@@ -38,7 +40,7 @@ def requested(dynamic_shapes: DynamicShapes, names: Sequence[str], tensors: Sequ
     if isinstance(dynamic_shapes, str) and dynamic_shapes == "auto":
         return "auto"
     if dynamic_shapes is None:
-        return {}
+        return set()
     given: Any = dynamic_shapes
     if not isinstance(given, Mapping):
         example = f"{{{names[0]!r}: [0]}}"
@@ -49,7 +51,7 @@ def requested(dynamic_shapes: DynamicShapes, names: Sequence[str], tensors: Sequ
     if unknown:
         raise InvalidInputError(f"dynamic_shapes requires names of {list(names)}, got {unknown[0]!r}")
     shapes = {name: tuple(tensor.shape) for name, tensor in zip(names, tensors, strict=True)}
-    return {name: _open(name, axes, shapes[name]) for name, axes in dynamic_shapes.items()}
+    return {(name, axis) for name, axes in dynamic_shapes.items() for axis in _open(name, axes, shapes[name])}
 
 
 def _open(name: str, axes: Any, shape: tuple[int, ...]) -> set[int]:
@@ -97,7 +99,7 @@ def _is_open(name: str, axis: int, size: Any, example: int) -> bool:
 
 
 def of_pictures(module: nn.Module, names: Sequence[str], tensors: Sequence[Tensor]) -> Axes:
-    """The axes of pictures and volumes but for their first, the batch: input -> axis -> why it is fixed.
+    """The axes of pictures and volumes but for their first, the batch, and why they are fixed.
 
     These are inputs with as many axes as a convolution over two or three of them takes, of a module without recurrent
     layers: those read pictures as sequences, of any length.
@@ -107,16 +109,17 @@ def of_pictures(module: nn.Module, names: Sequence[str], tensors: Sequence[Tenso
         return {}
     spatial = {len(layer.kernel_size) for layer in layers if isinstance(layer, _ConvNd)} - {1}
     return {
-        name: dict.fromkeys(range(1, tensor.dim()), OF_PICTURES)
+        (name, axis): OF_PICTURES
         for name, tensor in zip(names, tensors, strict=True)
         if tensor.dim() - 2 in spatial
+        for axis in range(1, tensor.dim())
     }
 
 
-def choices(names: Sequence[str], tensors: Sequence[Tensor], wanted: Requested) -> Iterator[list[set[int]]]:
-    """Which axes of each input to leave open, in the order in which to try."""
+def choices(names: Sequence[str], tensors: Sequence[Tensor], wanted: Requested) -> Iterator[set[Place]]:
+    """Which axes to leave open, in the order in which to try."""
     if wanted != "auto":
-        yield [wanted.get(name, set()) for name in names]
+        yield wanted
         return
     every = range(max(tensor.dim() for tensor in tensors))
     # Open axes, and those among them that are open where their size is not 1.
@@ -134,26 +137,25 @@ def choices(names: Sequence[str], tensors: Sequence[Tensor], wanted: Requested) 
         ((), ()),
     ]
     for axes, not_of_one in tried:
-        yield [
-            {axis for axis, size in enumerate(x.shape) if axis in axes and (size != 1 or axis not in not_of_one)}
-            for x in tensors
-        ]
+        yield {
+            (name, axis)
+            for name, x in zip(names, tensors, strict=True)
+            for axis, size in enumerate(x.shape)
+            if axis in axes and (size != 1 or axis not in not_of_one)
+        }
 
 
-def check_open(wanted: Requested, fixed: Mapping[str, Mapping[int, str]]) -> None:
+def check_open(wanted: Requested, fixed: Axes) -> None:
     """Refuses a request for axes that cannot be open.
 
     Args:
         wanted: the request.
-        fixed: input -> axis that has the example's size -> why.
+        fixed: axes that have the example's size, and why.
 
     Raises:
         InvalidInputError: there are such.
     """
-    if wanted == "auto":
-        return
-    for name, axes in wanted.items():
-        for axis in sorted(axes & set(fixed.get(name, ()))):
-            raise InvalidInputError(
-                f"dynamic_shapes requires axes that forward leaves open, got '{name}', axis {axis}: {fixed[name][axis]}"
-            )
+    for name, axis in () if wanted == "auto" else sorted(wanted & fixed.keys()):
+        raise InvalidInputError(
+            f"dynamic_shapes requires axes that forward leaves open, got '{name}', axis {axis}: {fixed[name, axis]}"
+        )

@@ -33,12 +33,12 @@ def shapes_of(program: torch.export.ExportedProgram) -> list[list[Any]]:
 
 
 def axes_of(shapes: Sequence[Sequence[Any]], names: Sequence[str], said: Mapping[Any, str]) -> Axes:
-    """Input -> axis whose size is made of open ones -> what is said of these."""
+    """Axes whose sizes are made of open ones, and what is said of these."""
     found: Axes = {}
     for name, shape in zip(names, shapes, strict=True):
         for axis, size in enumerate(shape):
             for symbol in symbols_of(size) & said.keys():
-                found.setdefault(name, {})[axis] = said[symbol]
+                found[name, axis] = said[symbol]
     return found
 
 
@@ -48,7 +48,7 @@ def symbols_of(size: Any) -> set[Any]:
 
 
 def decided_axes(program: torch.export.ExportedProgram, names: Sequence[str], trials: Trials) -> Axes:
-    """Input -> open axis -> the decision in the module's code that holds for some of its sizes alone.
+    """Open axes, and the decision in the module's code that holds for some of their sizes alone.
 
     Args:
         program: a traced module.
@@ -71,7 +71,7 @@ def left_open(program: torch.export.ExportedProgram, fixed: Axes, trials: Trials
 
     Args:
         program: a traced module.
-        fixed: input -> axis that has the example's size -> why, as far as the trace tells.
+        fixed: axes that have the example's size, and why, as far as the trace tells.
         trials: runs of the module.
         names: of its inputs.
     """
@@ -82,14 +82,13 @@ def left_open(program: torch.export.ExportedProgram, fixed: Axes, trials: Trials
         for place in places[symbols.pop()] if len(symbols) == 1 else ():
             said.setdefault(place, f"{path.name}:{line} takes it as a number: {code}")
     found: Axes = {}
-    for name, axes in fixed.items():
-        for axis, why in axes.items():
-            larger = None if why == OF_PICTURES else _larger(trials, (name, axis))
-            if larger is None:
-                continue
-            if why == BY_ITSELF:
-                why = said.get((name, axis), f"forward takes {larger}, too, and its trace this size alone")
-            found.setdefault(name, {})[axis] = why
+    for place, why in fixed.items():
+        larger = None if why == OF_PICTURES else _larger(trials, place)
+        if larger is None:
+            continue
+        if why == BY_ITSELF:
+            why = said.get(place, f"forward takes {larger}, too, and its trace this size alone")
+        found[place] = why
     return found
 
 
@@ -102,9 +101,10 @@ def _larger(trials: Trials, place: Place) -> int | None:
     return next((larger for larger, group in tried if trials.takes(dict.fromkeys(group, larger))), None)
 
 
-def open_axes(program: torch.export.ExportedProgram) -> list[set[int]]:
-    """The open axes of each input: what a trace has found to be a number stays symbolic."""
-    return [{axis for axis, size in enumerate(shape) if symbols_of(size)} for shape in shapes_of(program)]
+def open_axes(program: torch.export.ExportedProgram, names: Sequence[str]) -> set[Place]:
+    """The open axes of inputs: what a trace has found to be a number stays symbolic."""
+    shapes = zip(names, shapes_of(program), strict=True)
+    return {(name, axis) for name, shape in shapes for axis, size in enumerate(shape) if symbols_of(size)}
 
 
 def sizes_to_try(program: torch.export.ExportedProgram) -> dict[Any, set[int]]:

@@ -14,6 +14,7 @@ from typing import Any
 import onnx_ir as ir
 import torch
 from torch import Tensor, nn
+from torch.export import Dim
 
 from lstm_lower.errors import LstmLowerError, UnsupportedOpError, some
 from lstm_lower.graph import standard as std
@@ -58,7 +59,7 @@ class Exported:
     Attributes:
         model: its inputs are tensors of `forward`, its initializers parameters and buffers under PyTorch's names.
         states: buffer -> output with its value after the step, where the step changes it.
-        fixed: input -> axis whose size is that of the example -> why.
+        fixed: axes whose sizes are those of the example, and why.
         traced: the trace that it is of.
         left_open: those among these that forward itself leaves open.
     """
@@ -79,9 +80,9 @@ class Traced:
         program: the trace.
         names: of its inputs.
         tensors: the example.
-        reasons: input -> axis whose size is that of the example -> why, as far as tracing tells.
+        reasons: axes whose sizes are those of the example, and why, as far as tracing tells.
         wanted: which axes are to be open.
-        closed: input -> axis that was to have the example's size -> why.
+        closed: axes that were to have the example's size, and why.
         read: buffers over whose values the module's code branches.
         steps: those of the closed axes over which loops in Python go.
         lengths: numbers of steps of loops in Python, of which the trace has few.
@@ -136,25 +137,9 @@ def _equal(a: Any, b: Any) -> bool:
     return a is b or (isinstance(a, Tensor) and isinstance(b, Tensor) and a.dtype == b.dtype and torch.equal(a, b))
 
 
-def export(
-    module: nn.Module,
-    example_inputs: Any,
-    dynamic_shapes: DynamicShapes = "auto",
-    *,
-    loss: Any = None,
-    example_targets: Sequence[Tensor] = (),
-    target_names: Sequence[str] = (),
-) -> Exported:
+def export(module: nn.Module, example_inputs: Any, dynamic_shapes: DynamicShapes = "auto", **options: Any) -> Exported:
     """Exports a module in the mode that it is in, training or evaluation; see `trace`."""
-    tracing = functools.partial(
-        trace,
-        module,
-        example_inputs,
-        dynamic_shapes,
-        loss=loss,
-        example_targets=example_targets,
-        target_names=target_names,
-    )
+    tracing = functools.partial(trace, module, example_inputs, dynamic_shapes, **options)
     return settled(tracing(), tracing)[1]
 
 
@@ -177,7 +162,7 @@ def settled(traced: Traced, tracing: Callable[..., Traced]) -> tuple[Traced, Exp
             if not found:
                 raise
             check_open(traced.wanted, found)
-            traced = tracing(closed=joined(traced.closed, found), steps=traced.steps)
+            traced = tracing(closed=traced.closed | found, steps=traced.steps)
             continue
         except UnlikeError as error:
             if traced.lengths[0].steps < MORE_STEPS:
@@ -193,40 +178,32 @@ def closed_further(traced: Traced, differing: Axes) -> dict[str, Axes]:
 
     Args:
         traced: a trace.
-        differing: input -> axis -> how they differ.
+        differing: axis -> how they differ.
 
     Raises:
         InvalidInputError: such an axis is to be open.
     """
-    wrong = [length for length in traced.lengths if any(axis in differing.get(name, ()) for name, axis in length.laws)]
+    wrong = [length for length in traced.lengths if differing.keys() & length.laws.keys()]
     if wrong:
-        name, axis = next(place for place in _places(wrong) if place[1] in differing.get(place[0], ()))
-        return steps_closed(traced, f"for other lengths it has {differing[name][axis]}", wrong)
+        how = next(differing[place] for length in wrong for place in length.laws if place in differing)
+        return steps_closed(traced, f"for other lengths it has {how}", wrong)
     check_open(traced.wanted, differing)
-    return {"closed": joined(traced.closed, differing), "steps": traced.steps}
+    return {"closed": traced.closed | differing, "steps": traced.steps}
 
 
 def steps_closed(traced: Traced, why: str, lengths: Iterable[Length] | None = None) -> dict[str, Axes]:
     """Arguments of `trace` for one whose loops, some or all, have as many steps as the example has."""
     fixed = _steps_fixed(traced.lengths if lengths is None else lengths, why)
-    return {"closed": joined(traced.closed, fixed), "steps": joined(traced.steps, fixed)}
+    return {"closed": traced.closed | fixed, "steps": traced.steps | fixed}
 
 
-def _places(lengths: Iterable[Length]) -> list[Place]:
-    """Inputs and axes that have one of some lengths."""
-    return [place for length in lengths for place in length.laws]
-
-
-def _steps_fixed(lengths: Iterable[Length], why: str, but: Container[Place] = ()) -> Axes:
-    """Input -> axis over which a loop goes -> why it has the example's size."""
-    fixed: Axes = {}
-    for length in lengths:
-        for name, axis in length.laws:
-            if (name, axis) in but:
-                continue
-            said = f"a loop in Python goes over {length.example} steps ({length.line}); {why}"
-            fixed.setdefault(name, {})[axis] = said
-    return fixed
+def _steps_fixed(lengths: Iterable[Length], why: str) -> Axes:
+    """Axes over which loops go, and why they have the example's size."""
+    return {
+        place: f"a loop in Python goes over {length.example} steps ({length.line}); {why}"
+        for length in lengths
+        for place in length.laws
+    }
 
 
 @contextlib.contextmanager
@@ -243,11 +220,6 @@ def _held(step: Step, names: Sequence[str], products: Iterable[tuple[Place, int,
         yield
     finally:
         handle.remove()
-
-
-def joined(first: Axes, second: Axes) -> Axes:
-    """The reasons of two."""
-    return {name: {**first.get(name, {}), **second.get(name, {})} for name in first | second}
 
 
 def trace(
@@ -272,7 +244,7 @@ def trace(
         loss: a function of the module's result and targets, whose result becomes the output `loss`.
         example_targets: what the loss takes beside the module's result.
         target_names: their names.
-        closed: input -> axis that is to have the example's size -> why.
+        closed: axes that are to have the example's size, and why.
         steps: those of them over which loops in Python go.
         few: how many steps of other loops are traced.
 
@@ -289,25 +261,25 @@ def trace(
     step.follow(Trials(step, names, tensors).moved())
     closed, steps = closed or {}, steps or {}
     if wanted == "auto":
-        closed = joined(of_pictures(module, names, tensors), closed)
+        closed = of_pictures(module, names, tensors) | closed
     lengths = Lengths(step, names, tensors, wanted, closed, few)
     # Each of a loop's lengths has a trace of its own.
     products = {place for place, _, _ in lengths.products()}
-    apart = _steps_fixed(lengths.found, "", products)
+    apart = {place: why for place, why in _steps_fixed(lengths.found, "").items() if place not in products}
     reads = TrainingReads()
     tracing = functools.partial(_traced, step, names, reads=reads)
     with _held(step, names, lengths.products()):
-        program, reasons, read = tracing(lengths.tensors(), wanted, joined(closed, apart))
-    axes = open_axes(program)
+        program, reasons, read = tracing(lengths.tensors(), wanted, closed | apart)
+    axes = open_axes(program, names)
     longer = []
     try:
         for each in lengths.found:
             with _held(step, names, lengths.products(each)):
-                longer.append(_captured(step, lengths.tensors(each), axes, reads)[0])
+                longer.append(_captured(step, names, lengths.tensors(each), axes, reads)[0])
     except Exception as error:  # noqa: BLE001
         fixed = _steps_fixed(lengths.found, f"of one more PyTorch makes no trace: {raised(error)}")
-        program, reasons, read = tracing(tensors, wanted, joined(closed, fixed))
-        closed, steps = joined(closed, fixed), joined(steps, fixed)
+        closed, steps = closed | fixed, steps | fixed
+        program, reasons, read = tracing(tensors, wanted, closed)
         return Traced(step, program, names, tensors, reasons, wanted, closed, read, steps, reads=reads)
     return Traced(step, program, names, tensors, reasons, wanted, closed, read, steps, lengths.found, longer, reads)
 
@@ -322,7 +294,7 @@ def write(traced: Traced) -> Exported:
     exported = _extended(traced) if traced.lengths else _translated(traced)
     trials = Trials(traced.step, traced.names, traced.tensors)
     opened = left_open(traced.program, exported.fixed, trials, traced.names)
-    fixed = joined(exported.fixed, opened)
+    fixed = exported.fixed | opened
     check_open(traced.wanted, fixed)
     return dataclasses.replace(exported, fixed=fixed, left_open=opened)
 
@@ -333,12 +305,8 @@ def _extended(traced: Traced) -> Exported:
     longer = (_translated(dataclasses.replace(traced, program=program)) for program in traced.longer)
     rolled = [_rolled(traced.step, each.model) for each in (exported, *longer)]
     model = extrapolated(rolled, traced.lengths)
-    opened = set(_places(traced.lengths))
-    fixed = {
-        name: {axis: why for axis, why in axes.items() if (name, axis) not in opened}
-        for name, axes in exported.fixed.items()
-    }
-    fixed = {name: axes for name, axes in fixed.items() if axes}
+    opened = {place for length in traced.lengths for place in length.laws}
+    fixed = {place: why for place, why in exported.fixed.items() if place not in opened}
     return dataclasses.replace(exported, model=model, fixed=fixed)
 
 
@@ -358,12 +326,9 @@ def _translated(traced: Traced) -> Exported:
     outputs = [*step.names.outputs, *(f"new_{name}" for name in step.names.states)]
     with _quiet(), logarithms_allowed(), torch.no_grad():
         model = translate(traced.program, names, outputs, _first_names(step.module), traced.evaluated)
-    fixed: Axes = {}
-    for value in model.graph.inputs:
-        name = str(value.name)
-        for axis, size in enumerate(value.shape or ()):
-            if isinstance(size, int):
-                fixed.setdefault(name, {})[axis] = traced.reasons.get(name, {}).get(axis, BY_ITSELF)
+    shapes = {str(value.name): value.shape or () for value in model.graph.inputs}
+    known = [(name, axis) for name, shape in shapes.items() for axis, size in enumerate(shape) if isinstance(size, int)]
+    fixed = {place: traced.reasons.get(place, BY_ITSELF) for place in known}
     WideningPass()(model)
     RowsPass(_MEANT_OTHERWISE)(model)
     model = with_inner_gradients(model)
@@ -414,22 +379,21 @@ def _traced(
     reads: TrainingReads,
 ) -> tuple[torch.export.ExportedProgram, Axes, Collection[str]]:
     """The traced step with as many open axes as can be; of those that are not, why; buffers of branches."""
-    reasons = joined(closed, {})
+    reasons = dict(closed)
     # What was open, and why it cannot be.
-    failed: list[tuple[list[set[int]], Exception]] = []
+    failed: list[tuple[set[Place], Exception]] = []
     trials = Trials(step, names, tensors)
     for choice in choices(names, tensors, wanted):
-        axes = [open_ - set(closed.get(name, ())) for name, open_ in zip(names, choice, strict=True)]
+        axes = choice - closed.keys()
         if any(axes == opened for opened, _ in failed):
             continue
         try:
-            program, read = _captured(step, tensors, axes, reads)
+            program, read = _captured(step, names, tensors, axes, reads)
             while decided := decided_axes(program, names, trials):
                 # Only what stands in a trace for all sizes may be open.
-                for name, said in decided.items():
-                    reasons.setdefault(name, {}).update(said)
-                axes = [open_ - set(decided.get(name, ())) for name, open_ in zip(names, axes, strict=True)]
-                program, read = _captured(step, tensors, axes, reads)
+                reasons |= decided
+                axes = axes - decided.keys()
+                program, read = _captured(step, names, tensors, axes, reads)
         except LstmLowerError:
             raise
         except Exception as error:  # noqa: BLE001
@@ -437,8 +401,7 @@ def _traced(
         else:
             # The fewer axes are open, the more it is one of these that an error is about.
             for opened, fault in reversed(failed):
-                for name, more, open_ in zip(names, opened, axes, strict=True):
-                    reasons[name] = dict.fromkeys(more - open_, raised(fault)) | reasons.get(name, {})
+                reasons = dict.fromkeys(opened - axes, raised(fault)) | reasons
             return program, reasons, read
     # The last fails for no open axis.
     _, fault = failed[-1]
@@ -449,9 +412,10 @@ def _traced(
 
 
 def _captured(
-    step: Step, tensors: Sequence[Tensor], axes: Sequence[set[int]], reads: TrainingReads
+    step: Step, names: Sequence[str], tensors: Sequence[Tensor], axes: Container[Place], reads: TrainingReads
 ) -> tuple[torch.export.ExportedProgram, Collection[str]]:
-    shapes = tuple(dict.fromkeys(sorted(open_), torch.export.Dim.AUTO) for open_ in axes)
+    given = zip(names, tensors, strict=True)
+    shapes = tuple({axis: Dim.AUTO for axis in range(x.dim()) if (name, axis) in axes} for name, x in given)
 
     def captured() -> tuple[torch.export.ExportedProgram, Collection[str]]:
         with _quiet(), _tracing(step), attributes_kept(step), reads.recorded(), Interception(step) as interception:

@@ -31,6 +31,7 @@ from lstm_lower.passes.training.objective import ObjectivePass, UnvaryingLossErr
 from lstm_lower.passes.training.options import TrainingOptionsPass
 from lstm_lower.records import certificate, holdings
 from lstm_lower.records import state as training_state
+from lstm_lower.records.lengths import by_input
 from lstm_lower.records.origin import Origin
 from lstm_lower.records.state import Role, StatePair
 from lstm_lower.torch import examples, losses, optimizers, pytorch_errors, states
@@ -321,9 +322,8 @@ def _stateless(exported: Exported) -> Exported:
 
 def _tell_fixed_steps(module: nn.Module, step: ir.Model, exported: Exported) -> None:
     """Records why axes of inputs have the example's size, and warns of those that forward itself leaves open."""
-    step.metadata_props[FIXED_AXES] = json.dumps(exported.fixed)
-    left_open = exported.left_open.items()
-    told = [f"axis {axis} of '{name}' ({why})" for name, axes in left_open for axis, why in axes.items()]
+    step.metadata_props[FIXED_AXES] = json.dumps(by_input(exported.fixed))
+    told = [f"axis {axis} of '{name}' ({why})" for (name, axis), why in exported.left_open.items()]
     if told and exported.traced.wanted == "auto":
         warnings.warn(
             f"{type(module).__name__} fixes sizes in a trace that its forward leaves open: {some(told)} cannot be of "

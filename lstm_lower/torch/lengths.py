@@ -89,13 +89,13 @@ class Lengths:
             names: of its inputs.
             tensors: the example.
             wanted: axes that are to be open.
-            closed: input -> axes that are to have the example's size.
+            closed: axes that are to have the example's size.
             traced: how many steps to trace.
         """
         self._wanted, self._traced = wanted, traced
         self._trials = Trials(step, names, tensors)
         self._sizes = self._trials.sizes
-        self._taken: set[Place] = {(name, axis) for name, axes in closed.items() for axis in axes}
+        self._taken = set(closed)
         self._tried: list[Mapping[Place, int]] = []
         self.found: list[Length] = []
         self._most: int | None = None
@@ -135,7 +135,7 @@ class Lengths:
         self._tried.append(slopes)
         longer = self._calls({each: self._sizes[each] + slope for each, slope in slopes.items()}) or {}
         more = [call for call, count in longer.items() if count > self._example.get(call, 0)]
-        if not more or not self._is_wanted(slopes):
+        if not more or (self._wanted != "auto" and self._wanted.isdisjoint(slopes)):
             return
         for call in more:
             self._left.pop(call, None)
@@ -181,9 +181,6 @@ class Lengths:
     def _runs(self) -> bool:
         """Whether the module takes few steps."""
         return all(self._run(self.tensors(each)) is not None for each in ((None, *self.found) if self.found else ()))
-
-    def _is_wanted(self, places: Collection[Place]) -> bool:
-        return self._wanted == "auto" or any(axis in self._wanted.get(name, ()) for name, axis in places)
 
     def _group(self, form: int, place: Place, sizes: Collection[int]) -> list[Place]:
         return [each for each in self._trials.group(form, place, sizes) if each not in self._taken]

@@ -50,10 +50,7 @@ class Length:
 
     def recorded(self) -> records.Length:
         """What a model records of it."""
-        laws: dict[str, dict[int, Law]] = {}
-        for (name, axis), law in self.laws.items():
-            laws.setdefault(name, {})[axis] = law
-        return records.Length(laws)
+        return records.Length(records.by_input(self.laws))
 
 
 class UnlikeError(Exception):

@@ -22,6 +22,7 @@ import lstm_lower as ll
 torch = pytest.importorskip("torch")
 
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError  # noqa: E402
+from lstm_lower.records.lengths import by_input  # noqa: E402
 from lstm_lower.torch.aten.registry import TRANSLATIONS  # noqa: E402
 from lstm_lower.torch.export import Exported, export  # noqa: E402
 from lstm_lower.torch.importer import FIXED_AXES, FixedStepsWarning  # noqa: E402
@@ -142,9 +143,8 @@ def fixed_in_step(module: Any, inputs: Any, dynamic_shapes: Any = "auto") -> Any
 @pytest.mark.slow
 def test_axes_that_code_decides_by_are_fixed() -> None:
     exported = export(Deciding(), torch.zeros(2, 4, 3))
-    assert list(exported.fixed) == ["x"]
-    assert list(exported.fixed["x"]) == [1]
-    assert "decides by it: return x * 2 if" in exported.fixed["x"][1]
+    assert list(exported.fixed) == [("x", 1)]
+    assert "decides by it: return x * 2 if" in exported.fixed["x", 1]
     assert exported.left_open == exported.fixed
     with pytest.warns(FixedStepsWarning, match=r"axis 1 of 'x' \(test_export.py:\d+ decides by it: return x \* 2 if"):
         ll.from_torch(Deciding(), torch.zeros(2, 4, 3), "mse", what="forward", check=False)
@@ -192,7 +192,7 @@ def test_sizes_by_which_pytorchs_formulas_decide_are_fixed(monkeypatch: pytest.M
     formulas = {torch.ops.aten.tanh.default: lambda x: x * 2 if x.shape[0] // 2 == 2 else x * 3}
     monkeypatch.setattr("lstm_lower.torch.aten.decompositions._table", lambda: formulas)
     exported = export(torch.nn.Tanh(), torch.zeros(4, 3))
-    assert exported.fixed == {"input": {0: "a formula of PyTorch's own decides by it"}}
+    assert exported.fixed == {("input", 0): "a formula of PyTorch's own decides by it"}
     assert exported.left_open == exported.fixed
 
 
@@ -230,7 +230,7 @@ class Reader(torch.nn.Module):
 
 
 def _sizes(exported: Exported) -> dict[str, list[int]]:
-    return {name: sorted(axes) for name, axes in exported.fixed.items()}
+    return {name: sorted(axes) for name, axes in by_input(exported.fixed).items()}
 
 
 @pytest.mark.slow
@@ -238,9 +238,7 @@ def test_of_pictures_the_batch_alone_is_open() -> None:
     convolution, picture = torch.nn.Conv2d(3, 2, 3), torch.zeros(2, 3, 8, 9)
     exported = export(convolution, picture)
     assert _sizes(exported) == {"input": [1, 2, 3]}
-    assert set(exported.fixed["input"].values()) == {
-        "pictures keep the example's sizes unless dynamic_shapes names their axes"
-    }
+    assert set(exported.fixed.values()) == {"pictures keep the example's sizes unless dynamic_shapes names their axes"}
     assert _sizes(export(convolution, picture, {"input": [0, 2, 3]})) == {"input": [1]}
     distance = torch.nn.functional.mse_loss
     options: dict[str, Any] = {"example_targets": [torch.zeros(2, 2, 6, 7)], "target_names": ["target"]}
@@ -334,7 +332,7 @@ def test_a_size_set_apart_for_which_the_model_fails_stays_open(capfd: pytest.Cap
 def test_random_numbers_and_lengths_fix_no_axis() -> None:
     module = Sizes()
     exported = export(module, (torch.randn(3, 5, 3), torch.tensor([5, 3, 2])))
-    assert exported.fixed == {"x": {2: "forward works for this size alone"}}
+    assert exported.fixed == {("x", 2): "forward works for this size alone"}
     assert not module.seen
 
 
@@ -394,7 +392,7 @@ def test_what_is_nearly_zero_beside_its_terms_is_compared_by_these(
 
 def test_no_axis_is_open_that_is_not_asked_for() -> None:
     exported = export(torch.nn.Tanh(), torch.zeros(2, 5), {"input": [1]})
-    assert list(exported.fixed["input"]) == [0]
+    assert list(exported.fixed) == [("input", 0)]
 
 
 class Adding(torch.nn.Module):
@@ -405,7 +403,7 @@ class Adding(torch.nn.Module):
 @pytest.mark.slow
 def test_an_axis_that_is_repeated_fixes_no_other() -> None:
     exported = export(Adding(), (torch.zeros(2, 5), torch.zeros(1, 5)))
-    assert {name: list(axes) for name, axes in exported.fixed.items()} == {"b": [0]}
+    assert list(exported.fixed) == [("b", 0)]
 
 
 @pytest.mark.slow
