@@ -32,6 +32,18 @@ def all_replaced(*values: tuple[Any, str, Any]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def contents_kept(*held: dict[Any, Any]) -> Iterator[None]:
+    """Undoes what the block does to dictionaries themselves, such as those of objects' attributes."""
+    before = [(each, dict(each)) for each in held]
+    try:
+        yield
+    finally:
+        for each, kept in before:
+            each.clear()
+            each.update(kept)
+
+
+@contextlib.contextmanager
 def standing_in(holder: Any, attributes: Mapping[str, Any]) -> Iterator[None]:
     """Puts attributes in an object's own within the block, past what its class does when one is set."""
     before = dict(vars(holder)) if attributes else {}

@@ -162,12 +162,8 @@ def _undone(module: nn.Module) -> Iterator[None]:
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), undone(module):
         warnings.simplefilter("ignore")
         copied_weights(module, parameters=False)
-        writes = Writes(dict(module.named_parameters()))
-        try:
-            with writes:
-                yield
-        finally:
-            writes.undo()
+        with Writes(dict(module.named_parameters())):
+            yield
 
 
 @contextlib.contextmanager
@@ -177,13 +173,9 @@ def _no_state(loss: Any) -> Iterator[None]:
         yield
         return
     before = dict(loss.named_buffers())
-    writes = Writes(before)
     with attributes_kept(loss):
-        try:
-            with writes:
-                yield
-        finally:
-            writes.undo()
+        with Writes(before) as writes:
+            yield
         changed = [name for name, x in loss.named_buffers() if x is not before.get(name) or name in writes.written]
     if changed:
         raise UnsupportedOpError(

@@ -38,7 +38,7 @@ from lstm_lower.torch.control_flow import any_length, batches_first
 from lstm_lower.torch.derivatives import derivatives_written, with_inner_gradients
 from lstm_lower.torch.hooks import refuse_others
 from lstm_lower.torch.interception import Interception
-from lstm_lower.torch.interface import ModuleOperands, Step, attributes_kept
+from lstm_lower.torch.interface import ModuleOperands, Step, are_equal, attributes_kept
 from lstm_lower.torch.lengths import MORE_STEPS, STEPS, Lengths
 from lstm_lower.torch.modules import all_classes_scored, cumulative_averages, masks_unread, unchecked_distributions
 from lstm_lower.torch.open_lengths import Length, PiecesPass, UnlikeError, extrapolated
@@ -124,17 +124,13 @@ class Traced:
             and self.lengths == other.lengths
             and all(_code(a) == _code(b) for a, b in zip(self.longer, other.longer, strict=True))
             and constants.keys() == others.keys()
-            and all(_equal(value, others[name]) for name, value in constants.items())
+            and all(are_equal(value, others[name]) for name, value in constants.items())
         )
 
 
 def _code(program: torch.export.ExportedProgram) -> list[str]:
     """What a trace and the traces within it compute, as Python."""
     return [part.code for part in program.graph_module.modules() if isinstance(part, torch.fx.GraphModule)]
-
-
-def _equal(a: Any, b: Any) -> bool:
-    return a is b or (isinstance(a, Tensor) and isinstance(b, Tensor) and a.dtype == b.dtype and torch.equal(a, b))
 
 
 def export(module: nn.Module, example_inputs: Any, dynamic_shapes: DynamicShapes = "auto", **options: Any) -> Exported:

@@ -12,6 +12,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.replacement import contents_kept
 
 Hook = Callable[[Tensor], "Tensor | None"]
 
@@ -54,18 +55,14 @@ class ParameterHooks:
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
         """Puts what goes through hooks in the places of the parameters; one that stands in several remains one."""
-        made: dict[int, Tensor] = {}
-        before = [(part, name, part._parameters[name]) for part, name, _, _ in self._found]
-        try:
-            for (part, key, parameter), (_, _, name, hooks) in zip(before, self._found, strict=True):
+        made: dict[int, Any] = {}
+        with contents_kept(*(part._parameters for part, *_ in self._found)):
+            for part, key, name, hooks in self._found:
+                parameter = part._parameters[key]
                 if id(parameter) not in made:
-                    apply: Callable[..., Tensor] = _Hooked.apply
-                    made[id(parameter)] = apply(parameter, name, hooks)
+                    made[id(parameter)] = _Hooked.apply(parameter, name, hooks)  # type: ignore[no-untyped-call]
                 part._parameters[key] = made[id(parameter)]
             yield
-        finally:
-            for part, key, parameter in before:
-                part._parameters[key] = parameter
 
 
 def put_in(operands: Any, places: Mapping[int, Tensor]) -> Any:

@@ -34,6 +34,7 @@ from lstm_lower.records import state as training_state
 from lstm_lower.records.lengths import by_input
 from lstm_lower.records.origin import Origin
 from lstm_lower.records.state import Role, StatePair
+from lstm_lower.replacement import all_replaced
 from lstm_lower.torch import examples, losses, optimizers, pytorch_errors, states
 from lstm_lower.torch.autograd_comparison import OtherSizesError, TorchStep, certified, gradients_unseen
 from lstm_lower.torch.axes import DynamicShapes
@@ -229,7 +230,7 @@ class _Making:
         ]
         parameters = parameter_names(module, exported.model)
         try:
-            step = run_passes(_with_states(exported, keep=what == "train"), passes)
+            step = run_passes((exported if what == "train" else _stateless(exported)).model, passes)
         except UnvaryingLossError as error:
             if way := gradients_unseen(exported.traced):
                 raise UnsupportedOpError(f"{error}; {way}") from error
@@ -316,8 +317,11 @@ def _stateless(exported: Exported) -> Exported:
     """The same without the new values of buffers."""
     if not exported.states:
         return exported
-    copied = dataclasses.replace(exported, model=copy_model(exported.model))
-    return dataclasses.replace(copied, model=_with_states(copied, keep=False), states={})
+    model = copy_model(exported.model)
+    dropped = [value for value in model.graph.outputs if value.name in exported.states.values()]
+    for value in dropped:
+        model.graph.outputs.remove(value)
+    return dataclasses.replace(exported, model=model, states={})
 
 
 def _tell_fixed_steps(module: nn.Module, step: ir.Model, exported: Exported) -> None:
@@ -410,23 +414,8 @@ def parameter_names(module: nn.Module, model: ir.Model) -> dict[int, str]:
 def evaluation_mode(module: nn.Module) -> Iterator[bool]:
     """A module in evaluation mode, and whether it was in another; each part has its own mode again afterwards."""
     training = [part for part in module.modules() if part.training]
-    for part in training:
-        part.training = False
-    try:
+    with all_replaced(*((part, "training", False) for part in training)):
         yield bool(training)
-    finally:
-        for part in training:
-            part.training = True
-
-
-def _with_states(exported: Exported, *, keep: bool) -> ir.Model:
-    """The model, without outputs of buffers unless they are to be kept."""
-    if not keep:
-        dropped = set(exported.states.values())
-        rest = [value for value in exported.model.graph.outputs if value.name not in dropped]
-        exported.model.graph.outputs.clear()
-        exported.model.graph.outputs.extend(rest)
-    return exported.model
 
 
 @dataclasses.dataclass

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import dataclasses
 import inspect
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError
+from lstm_lower.replacement import contents_kept
 from lstm_lower.torch.hooks import ParameterHooks, handed_on
 
 
@@ -265,20 +267,11 @@ def checked_loss(loss: Any) -> Tensor:
     return number
 
 
-@contextlib.contextmanager
-def attributes_kept(module: nn.Module) -> Iterator[None]:
+def attributes_kept(module: nn.Module) -> contextlib.AbstractContextManager[None]:
     """Undoes what a module sets on itself and its parts while it runs, flags that say what it has done already."""
-    before = [
-        (held, dict(held))
-        for part in module.modules()
-        for held in (vars(part), part._parameters, part._buffers)  # vars() comes first: it holds the others
-    ]
-    try:
-        yield
-    finally:
-        for attributes, kept in before:
-            attributes.clear()
-            attributes.update(kept)
+    # Attributes come first: they hold the others.
+    held = [(vars(part), part._parameters, part._buffers) for part in module.modules()]
+    return contents_kept(*itertools.chain.from_iterable(held))
 
 
 def copied_weights(module: nn.Module, *, parameters: bool) -> dict[int, Tensor]:
@@ -306,6 +299,13 @@ def numbers(tensor: Tensor) -> np.ndarray[Any, Any]:
     held = tensor.detach().cpu()
     array: np.ndarray[Any, Any] = (held.float() if held.dtype == torch.bfloat16 else held).numpy()
     return array
+
+
+def are_equal(a: Any, b: Any) -> bool:
+    """Whether values are of one kind and the same, tensors in dtype and contents."""
+    if not isinstance(a, Tensor):
+        return type(a) is type(b) and bool(a == b)
+    return type(a) is type(b) and a.dtype == b.dtype and torch.equal(a, b)
 
 
 def as_tensors(what: str, values: Any) -> list[Tensor]:

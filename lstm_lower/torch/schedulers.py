@@ -18,27 +18,16 @@ from lstm_lower.errors import InvalidInputError, UnsupportedOpError
 from lstm_lower.graph.builder import Builder, Expr, Workspace
 from lstm_lower.passes.training import schedules
 from lstm_lower.passes.training.schedules import ChainedScheduler, Link, MovesMomentum, RateTable, Schedule
+from lstm_lower.replacement import contents_kept
 from lstm_lower.runtime.proof.reference import evaluate
 from lstm_lower.torch.pytorch_errors import first_line
 
 # Schedulers whose options bear the names of ours.
-_ALIKE = (
-    lr_scheduler.StepLR,
-    lr_scheduler.ExponentialLR,
-    lr_scheduler.ConstantLR,
-    lr_scheduler.LinearLR,
-    lr_scheduler.PolynomialLR,
-    lr_scheduler.CosineAnnealingLR,
-    lr_scheduler.CosineAnnealingWarmRestarts,
-)
-_FURTHER = (
-    lr_scheduler.ChainedScheduler,
-    lr_scheduler.CyclicLR,
-    lr_scheduler.MultiStepLR,
-    lr_scheduler.OneCycleLR,
-    lr_scheduler.SequentialLR,
-    swa_utils.SWALR,
-)
+_NAMES = ("StepLR", "ExponentialLR", "ConstantLR", "LinearLR", "PolynomialLR", "CosineAnnealingLR")
+_ALIKE: dict[type[Any], type[Any]] = {
+    getattr(lr_scheduler, name): getattr(schedules, name) for name in (*_NAMES, "CosineAnnealingWarmRestarts")
+}
+_FURTHER = ("ChainedScheduler", "CyclicLR", "MultiStepLR", "OneCycleLR", "SequentialLR", "SWALR")
 
 
 def number_of(value: Any) -> Any:
@@ -174,9 +163,9 @@ def _formula(scheduler: Any, group: int) -> Schedule:
         what = "CyclicLR with a scale_fn" if kind is lr_scheduler.CyclicLR else kind.__name__
         raise UnsupportedOpError(
             "a scheduler requires a formula of the number of updates, as "
-            f"{sorted(each.__name__ for each in (*_ALIKE, *_FURTHER))} have, got {what}; {_way_on(scheduler)}"
+            f"{sorted([*(each.__name__ for each in _ALIKE), *_FURTHER])} have, got {what}; {_way_on(scheduler)}"
         )
-    ours = getattr(schedules, kind.__name__)
+    ours = _ALIKE[kind]
     schedule: Schedule = ours(*(getattr(scheduler, field.name) for field in dataclasses.fields(ours)))
     return schedule
 
@@ -311,29 +300,22 @@ def _put_back(scheduler: lr_scheduler.LRScheduler) -> Iterator[None]:
     The scheduler and the optimizer stay the objects that they are, as functions may look at them.
     """
     parts = _parts(scheduler)
-    optimizer = scheduler.optimizer
-    groups = [dict(group) for group in optimizer.param_groups]
+    groups = scheduler.optimizer.param_groups
     tensors = [(value, value.clone()) for group in groups for value in group.values() if isinstance(value, Tensor)]
-    stay = {id(each): each for each in (optimizer, *parts)}
-    held = [(part, dict(vars(part))) for part in parts]
+    held = [vars(part) for part in parts]
     try:
-        copies = copy.deepcopy([kept for _, kept in held], stay)
+        copies = copy.deepcopy(held, {id(each): each for each in (scheduler.optimizer, *parts)})
     except Exception as error:
         raise InvalidInputError(
             f"schedule_steps requires a scheduler that copy.deepcopy can copy, got {first_line(error)} of a "
             f"{type(scheduler).__name__}"
         ) from error
     try:
-        for part, copied in zip(parts, copies, strict=True):
-            vars(part).update(copied)
-        yield
+        with contents_kept(*held, *groups):
+            for own, copied in zip(held, copies, strict=True):
+                own.update(copied)
+            yield
     finally:
-        for part, kept in held:
-            vars(part).clear()
-            vars(part).update(kept)
-        for group, kept in zip(optimizer.param_groups, groups, strict=True):
-            group.clear()
-            group.update(kept)
         for value, before in tensors:
             value.detach().copy_(before)
 

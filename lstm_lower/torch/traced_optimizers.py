@@ -24,7 +24,7 @@ from lstm_lower.passes.inline import InlineFunctionsPass
 from lstm_lower.passes.training.updates import UpdateModel, UpdateRate
 from lstm_lower.replacement import names_added
 from lstm_lower.torch.export import export
-from lstm_lower.torch.interface import numbers
+from lstm_lower.torch.interface import are_equal, numbers
 from lstm_lower.torch.modes import Args, FunctionMode, Kwargs
 from lstm_lower.torch.pytorch_errors import first_line
 
@@ -169,7 +169,7 @@ class _Run:
         first: Held = [{**each.first, **kept} for each, kept in zip(made, held[0], strict=True)], options
         for seed in (1, 2):
             ours, theirs = (pytree.tree_leaves(self.after(each, seed)) for each in (first, held))
-            if len(ours) != len(theirs) or not all(map(_equal, ours, theirs)):
+            if len(ours) != len(theirs) or not all(map(are_equal, ours, theirs)):
                 required = "a state with which its first step is like later ones"
                 way = "do the first step in PyTorch (loss.backward() and optimizer.step()), and ll.from_torch after it"
                 raise _refused(self._optimizer, required, " without any", way)
@@ -184,7 +184,7 @@ class _Run:
         return [
             tuple(map(_key, path))
             for path, x in before.items()
-            if isinstance(x, Tensor) or (_is_number(x) and not _equal(x, after[path]))
+            if isinstance(x, Tensor) or (_is_number(x) and not are_equal(x, after[path]))
         ]
 
 
@@ -314,10 +314,6 @@ def _is_number(x: Any) -> bool:
 
 def _plain_numbers(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return {name: x for name, x in attributes.items() if _is_number(x)}
-
-
-def _equal(a: Any, b: Any) -> bool:
-    return type(a) is type(b) and bool(torch.equal(a, b) if isinstance(a, Tensor) else a == b)
 
 
 def _as_tensor(x: Any) -> Tensor:

@@ -54,8 +54,9 @@ class Writes(OperatorMode):
                     self._before.setdefault(name, self._data[name].clone())
         return func(*args, **kwargs)
 
-    def undo(self) -> None:
+    def __exit__(self, *error: object) -> None:
         """Puts values back, and takes down whose they are."""
+        super().__exit__(*error)
         for name, x in self._watched.items():
             replaced = _memory(x) != _memory(self._data[name])
             if replaced or name in self._before or x._version != self._versions[name]:
@@ -143,14 +144,11 @@ class Trials:
         with undone(self._step):
             copied_weights(self._step, parameters=False)
             complex_ones = {name: x for name, x in self._step.named_buffers() if x.is_complex()}
-            writes = Writes({**dict(self._step.named_parameters()), **complex_ones})
             try:
-                with writes:
+                with Writes({**dict(self._step.named_parameters()), **complex_ones}) as writes:
                     self._run([*self._inputs.values()])
             except RefusedError:
                 return []
-            finally:
-                writes.undo()
         return [name.removeprefix("module.") for name in writes.written]
 
     def _run(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
