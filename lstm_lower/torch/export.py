@@ -25,6 +25,7 @@ from lstm_lower.passes.loops.rerolling import LoopRerolling
 from lstm_lower.passes.targets.formulas import may_be_of_nothing, mean_by_count
 from lstm_lower.passes.targets.legalize import RowsPass
 from lstm_lower.passes.targets.target import Lack
+from lstm_lower.passes.training.step import source_of
 from lstm_lower.passes.widening import WideningPass
 from lstm_lower.records.lengths import Place
 from lstm_lower.torch.aten.evaluation import Evaluated, TrainingReads, evaluated_calls
@@ -345,10 +346,8 @@ def _changed(model: ir.Model, states: Sequence[str]) -> dict[str, str]:
     found = {}
     for name in states:
         output = next(value for value in model.graph.outputs if value.name == f"new_{name}")
-        source: ir.Value | None = output
-        while source is not None and (node := source.producer()) is not None and std.Identity.matches(node):
-            source = node.inputs[0]
-        if source is not None and source.is_initializer() and source.name == name:
+        source = source_of(output)
+        if source.is_initializer() and source.name == name:
             model.graph.outputs.remove(output)
         else:
             found[name] = f"new_{name}"

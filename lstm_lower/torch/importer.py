@@ -375,8 +375,8 @@ def _trained(module: nn.Module, model: ir.Model, optimizer: Any) -> set[str]:
         name for parameter in module.parameters() if parameter.requires_grad and (name := names.get(id(parameter)))
     }
     if optimizers.is_torch(optimizer):
-        chosen = getattr(optimizer, "optimizer", optimizer)
-        own = {names.get(id(parameter)) for group in chosen.param_groups for parameter in group["params"]}
+        groups = optimizers.apart(optimizer)[1].param_groups
+        own = {names.get(id(parameter)) for group in groups for parameter in group["params"]}
         wanted &= {name for name in own if name is not None}
         if None in own:
             raise InvalidInputError(

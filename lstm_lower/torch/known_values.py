@@ -18,23 +18,6 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from lstm_lower.torch.hooks import put_in
 
-# Functions that make tensors of numbers.
-_FACTORIES: set[Any] = {
-    torch.arange,
-    torch.as_tensor,
-    torch.eye,
-    torch.full,
-    torch.hann_window,
-    torch.linspace,
-    torch.logspace,
-    torch.ones,
-    torch.scalar_tensor,
-    torch.tensor,
-    torch.tril_indices,
-    torch.triu_indices,
-    torch.zeros,
-}
-
 # Functions that make something of values that is no tensor.
 _READERS: set[Any] = {
     Tensor.__bool__,
@@ -122,8 +105,8 @@ class KnownValues:
         """A call with values in place of tensors, if all of them are known."""
         leaves = tree_leaves((args, kwargs))
         tensors = [x for x in leaves if isinstance(x, Tensor)]
-        if isinstance(function, torch._ops.OpOverload) or (not tensors and function not in _FACTORIES):
-            # The former are what PyTorch calls while it traces.
+        if isinstance(function, torch._ops.OperatorBase):
+            # What PyTorch calls while it traces, and control flow, whose functions read more than they are given.
             return None
         if any(isinstance(x, (torch.SymInt, torch.SymFloat, torch.SymBool)) for x in leaves):
             return None

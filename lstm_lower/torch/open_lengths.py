@@ -19,6 +19,7 @@ from lstm_lower.graph.builder import Builder, Expr, Workspace
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.values import Array
+from lstm_lower.passes.formulas.sizes import scalar, up_to
 from lstm_lower.passes.model_pass import Pass
 from lstm_lower.records import lengths as records
 from lstm_lower.records.lengths import Law, Place
@@ -352,13 +353,15 @@ class _Formulas:
         """The formula for what an operand is in each model."""
         form = _form(arrays)
         if isinstance(form, _Powers):
-            numbers = self._up_to(form.counts).cast(ir.DataType.DOUBLE)
+            numbers = up_to(self.b, self._linear(form.counts)).cast(ir.DataType.DOUBLE)
             return (self.b.constant(form.ratio, ir.DataType.DOUBLE) ** numbers * form.first).cast(dtype)
         assert form is not None
         x = self._whole(form)
         if form.apart is not None:
             rank = form.first.ndim + 1
-            column = self._up_to(form.counts).reshape(-1, *[1] * (rank - 1)) * self.b.constant(form.apart)
+            column = up_to(self.b, self._linear(form.counts)).reshape(-1, *[1] * (rank - 1)) * self.b.constant(
+                form.apart
+            )
             x = self.b.move_axis(column + x.unsqueeze(0), 0, form.axis, rank)
         x = x.cast(dtype)
         return self.b.op(std.Reciprocal, x) if form.inverse else x
@@ -369,7 +372,7 @@ class _Formulas:
         numbers = np.stack([x.reshape(-1) for x in (form.first, *form.slopes)], axis=1)
         elements = [self._linear(each) for each in numbers]
         if shape == ():
-            return self._as_expr(elements[0])
+            return scalar(self.b, elements[0])
         row = self.b.sizes([x.unsqueeze(0) if isinstance(x, Expr) else x for x in elements])
         return row if len(shape) == 1 else row.reshape(*shape)
 
@@ -382,12 +385,6 @@ class _Formulas:
                 term = size if slope == 1 else size * slope
                 result = term if isinstance(result, int) and result == 0 else term + result
         return result
-
-    def _up_to(self, counts: Sequence[int]) -> Expr:
-        return self.b.op(std.Range, self.b.constant(0), self._as_expr(self._linear(counts)), self.b.constant(1))
-
-    def _as_expr(self, x: int | Expr) -> Expr:
-        return x if isinstance(x, Expr) else self.b.constant(x)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,7 +18,6 @@ from lstm_lower.errors import InvalidInputError, LstmLowerWarning
 from lstm_lower.passes.opset.conversion import ConvertOpsetPass
 from lstm_lower.passes.training import torch_optimizers, updates
 from lstm_lower.passes.training.optimizers import Optimizer, resolve
-from lstm_lower.passes.training.schedules import ChainedScheduler, Schedule
 from lstm_lower.passes.training.step import TrainingStep
 from lstm_lower.passes.training.updates import Group, UpdateRate
 from lstm_lower.records import optimizer_state
@@ -29,7 +28,7 @@ from lstm_lower.torch import schedulers
 from lstm_lower.torch.interface import brief, numbers
 from lstm_lower.torch.modes import Args, Kwargs, OperatorMode
 from lstm_lower.torch.schedulers import number_of
-from lstm_lower.torch.traced_optimizers import same_kind, update_model
+from lstm_lower.torch.traced_optimizers import on_copies, update_model
 
 _KINDS: dict[type[Any], type[Any]] = {
     getattr(torch.optim, name): getattr(torch_optimizers, name)
@@ -129,7 +128,7 @@ def attach(optimizer: Any, model: ir.Model, names: Mapping[int, str], schedule_s
         InvalidInputError: it does not fit.
         UnsupportedOpError: it can be traced no more than it has a formula, or its scheduler has none.
     """
-    scheduler, optimizer = _apart(optimizer)
+    scheduler, optimizer = apart(optimizer)
     if type(optimizer) in _KINDS:
         step = TrainingStep(model, training_state.of(model))
         places = updates.attach(step, groups_of(scheduler or optimizer, names, schedule_steps))
@@ -137,8 +136,8 @@ def attach(optimizer: Any, model: ir.Model, names: Mapping[int, str], schedule_s
         kept = [Kept(x, (key,), weight) for weight, slots in places.items() for key, x in slots.items()]
         optimizer_state.write(model, kept)
         return
-    done = 0 if scheduler is None else schedulers.updates_of(scheduler)
-    schedules = _schedules(scheduler, [done for _ in optimizer.param_groups], schedule_steps)
+    done = schedulers.updates_of(scheduler)
+    schedules = schedulers.schedules_of(scheduler, [done for _ in optimizer.param_groups], schedule_steps)
     rates = [
         UpdateRate(number_of(_first_rate(options, scheduler)), schedule, done)
         for options, schedule in zip(optimizer.param_groups, schedules, strict=True)
@@ -159,17 +158,11 @@ def _kept(source: str, path: Sequence[Any], weights: Sequence[str]) -> Kept:
     return Kept(source, tuple(keys), None, place) if side else Kept(source, tuple(keys), weights[place])
 
 
-def _schedules(
-    scheduler: lr_scheduler.LRScheduler | None, steps: Sequence[int], until: int | None
-) -> Sequence[Schedule | ChainedScheduler | None]:
-    return [None for _ in steps] if scheduler is None else schedulers.schedules_of(scheduler, steps, until)
-
-
 def _first_rate(options: Mapping[str, Any], scheduler: lr_scheduler.LRScheduler | None) -> Any:
     return options["lr"] if scheduler is None else options.get("initial_lr", options["lr"])
 
 
-def _apart(optimizer: Any) -> tuple[lr_scheduler.LRScheduler | None, torch.optim.Optimizer]:
+def apart(optimizer: Any) -> tuple[lr_scheduler.LRScheduler | None, torch.optim.Optimizer]:
     """A scheduler, if it is one, and the optimizer."""
     return (optimizer, optimizer.optimizer) if isinstance(optimizer, lr_scheduler.LRScheduler) else (None, optimizer)
 
@@ -186,7 +179,7 @@ def groups_of(optimizer: Any, names: Mapping[int, str], schedule_steps: int | No
         InvalidInputError: it does not fit.
         UnsupportedOpError: its scheduler has no formula.
     """
-    scheduler, optimizer = _apart(optimizer)
+    scheduler, optimizer = apart(optimizer)
     groups = []
     for options in optimizer.param_groups:
         chosen = {names[id(parameter)]: parameter for parameter in options["params"] if id(parameter) in names}
@@ -194,13 +187,13 @@ def groups_of(optimizer: Any, names: Mapping[int, str], schedule_steps: int | No
         rule = _rule(_KINDS[type(optimizer)], options, scheduler)
         steps = _steps(rule, kept, scheduler)
         groups.append(Group(rule, list(chosen), None, _slots(rule, kept), steps))
-    schedules = _schedules(scheduler, [group.steps for group in groups], schedule_steps)
+    schedules = schedulers.schedules_of(scheduler, [group.steps for group in groups], schedule_steps)
     return [dataclasses.replace(group, schedule=schedule) for group, schedule in zip(groups, schedules, strict=True)]
 
 
 def is_by_weight(optimizer: Any) -> bool:
     """Whether what an optimizer, or that of a scheduler, makes of a weight is known to depend on no other one."""
-    return type(getattr(optimizer, "optimizer", optimizer)) in _KINDS
+    return type(apart(optimizer)[1]) in _KINDS
 
 
 def stepped(optimizer: Any, copies: Mapping[int, torch.nn.Parameter]) -> bool:
@@ -213,12 +206,10 @@ def stepped(optimizer: Any, copies: Mapping[int, torch.nn.Parameter]) -> bool:
     Returns:
         Whether it computes something in half precision or bfloat16.
     """
-    optimizer = getattr(optimizer, "optimizer", optimizer)
-    own = same_kind(optimizer)
-    for group in optimizer.param_groups:
-        chosen = [x for x in group["params"] if id(x) in copies]
-        own.param_groups.append({**group, "params": [copies[id(x)] for x in chosen]})
-        own.state |= {copies[id(x)]: copy.deepcopy(optimizer.state.get(x, {})) for x in chosen}
+    _, optimizer = apart(optimizer)
+    own = on_copies(optimizer, copies)
+    held = {id(x): kept for x, kept in optimizer.state.items()}
+    own.state |= {x: copy.deepcopy(held.get(key, {})) for key, x in copies.items()}
     with _Dtypes() as mode:
         type(own).step(own)
     return bool(mode.seen & {torch.bfloat16, torch.float16})
@@ -247,7 +238,7 @@ def _rule(kind: type[Any], options: Mapping[str, Any], scheduler: lr_scheduler.L
 def _steps(rule: Optimizer, kept: Mapping[str, Mapping[str, Any]], scheduler: lr_scheduler.LRScheduler | None) -> int:
     """The number of updates done, which all weights of a group must share."""
     counts = set()
-    told = 0 if scheduler is None else schedulers.updates_of(scheduler)
+    told = schedulers.updates_of(scheduler)
     for values in kept.values():
         # Momentum is kept without a count; that it is kept says that there was an update, and a scheduler knows how
         # many there were.

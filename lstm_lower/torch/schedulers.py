@@ -38,12 +38,12 @@ def number_of(value: Any) -> Any:
 
 
 def schedules_of(
-    scheduler: lr_scheduler.LRScheduler, steps: Sequence[int], until: int | None
-) -> Sequence[Schedule | ChainedScheduler]:
+    scheduler: lr_scheduler.LRScheduler | None, steps: Sequence[int], until: int | None
+) -> Sequence[Schedule | ChainedScheduler | None]:
     """The formulas of a scheduler for each group of its optimizer, or tables where one has none.
 
     Args:
-        scheduler: the scheduler.
+        scheduler: the scheduler, if there is one.
         steps: number of updates that were done, by group.
         until: number of updates in all for a table; `None` for none.
 
@@ -51,6 +51,8 @@ def schedules_of(
         InvalidInputError: it does not stand where its formula says, or `until` does not fit.
         UnsupportedOpError: it has neither.
     """
+    if scheduler is None:
+        return [None] * len(steps)
     try:
         return [_formula_of(scheduler, done, number) for number, done in enumerate(steps)]
     except UnsupportedOpError:
@@ -89,10 +91,10 @@ def _chain(scheduler: Any, group: int, options: Mapping[str, Any]) -> ChainedSch
 
 
 def updates_of(scheduler: Any) -> int:
-    """How many updates a scheduler has been told of."""
+    """How many updates a scheduler has been told of; 0 for none."""
     while type(scheduler) is lr_scheduler.ChainedScheduler:
         scheduler = next(iter(scheduler._schedulers))
-    told: int = scheduler.last_epoch
+    told: int = 0 if scheduler is None else scheduler.last_epoch
     return told
 
 
@@ -133,7 +135,7 @@ def _way_on(scheduler: Any = None) -> str:
 
 def _formula(scheduler: Any, group: int) -> Schedule:
     """A scheduler's formula for a group of its optimizer."""
-    kind = type(scheduler)
+    kind, options = type(scheduler), scheduler.optimizer.param_groups[group]
     if isinstance(scheduler, lr_scheduler.ReduceLROnPlateau):
         raise UnsupportedOpError(
             f"a scheduler must go by the number of updates, got {kind.__name__}, which goes by a metric that no "
@@ -153,10 +155,9 @@ def _formula(scheduler: Any, group: int) -> Schedule:
     if kind is lr_scheduler.MultiStepLR:
         return schedules.MultiStepLR(sorted(scheduler.milestones.elements()), scheduler.gamma)
     if kind is swa_utils.SWALR:
-        swa_lr = scheduler.optimizer.param_groups[group]["swa_lr"]
-        return schedules.SWALR(number_of(swa_lr), scheduler.anneal_epochs, scheduler._anneal_strategy)
+        return schedules.SWALR(number_of(options["swa_lr"]), scheduler.anneal_epochs, scheduler._anneal_strategy)
     if kind is lr_scheduler.OneCycleLR:
-        return _one_cycle(scheduler, scheduler.optimizer.param_groups[group])
+        return _one_cycle(scheduler, options)
     if kind is lr_scheduler.CyclicLR and scheduler._scale_fn_custom is None:
         return _cyclic(scheduler, group)
     if kind not in _ALIKE:

@@ -82,13 +82,21 @@ def _refused(optimizer: torch.optim.Optimizer, required: str, got: str, way: str
     return UnsupportedOpError(f"optimizer requires {required}, got {type(optimizer).__name__}{got}; {way}")
 
 
-def same_kind(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """An optimizer with the attributes of another one, but without groups and state."""
+def on_copies(optimizer: torch.optim.Optimizer, copies: Mapping[int, Tensor]) -> torch.optim.Optimizer:
+    """An optimizer with the attributes and groups of another one, without state, on copies of its parameters.
+
+    Args:
+        optimizer: the other one.
+        copies: identity of a parameter -> its copy. Others are left out.
+    """
     own = object.__new__(type(optimizer))
     vars(own).update(vars(optimizer))
     # A scheduler puts a function that counts there.
     vars(own).pop("step", None)
     own.state, own.param_groups = collections.defaultdict(dict), []
+    for group in optimizer.param_groups:
+        members = [copies[id(x)] for x in group["params"] if id(x) in copies]
+        own.param_groups.append({**group, "params": members})
     return own
 
 
@@ -121,11 +129,9 @@ class _Run:
         state: Callable[[], dict[str, Any]] = dict,
     ) -> Held:
         """Does a step in place of weights; what is held afterwards."""
-        of = {id(parameter): x for parameter, x in zip(self._parameters, weights, strict=True)}
-        own = same_kind(self._optimizer)
-        for group, options, rate in zip(self._optimizer.param_groups, held[1], rates, strict=True):
-            members = [of[id(x)] for x in group["params"] if id(x) in of]
-            own.param_groups.append({**options, "params": members, "lr": rate})
+        own = on_copies(self._optimizer, dict(zip(map(id, self._parameters), weights, strict=True)))
+        for group, options, rate in zip(own.param_groups, held[1], rates, strict=True):
+            group.update({**options, "lr": rate})
         for x, dx, kept in zip(weights, gradients, held[0], strict=True):
             x.grad = dx
             own.state[x] = state()
