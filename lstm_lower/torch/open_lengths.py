@@ -352,19 +352,20 @@ class _Formulas:
     def of(self, arrays: Sequence[Array], dtype: ir.DataType) -> Expr:
         """The formula for what an operand is in each model."""
         form = _form(arrays)
-        if isinstance(form, _Powers):
-            numbers = up_to(self.b, self._linear(form.counts)).cast(ir.DataType.DOUBLE)
-            return (self.b.constant(form.ratio, ir.DataType.DOUBLE) ** numbers * form.first).cast(dtype)
         assert form is not None
+        if form.ratio is not None:
+            numbers = self._numbers(form).cast(ir.DataType.DOUBLE)
+            return (self.b.constant(form.ratio, ir.DataType.DOUBLE) ** numbers * float(form.first)).cast(dtype)
         x = self._whole(form)
         if form.apart is not None:
             rank = form.first.ndim + 1
-            column = up_to(self.b, self._linear(form.counts)).reshape(-1, *[1] * (rank - 1)) * self.b.constant(
-                form.apart
-            )
+            column = self._numbers(form).reshape(-1, *[1] * (rank - 1)) * self.b.constant(form.apart)
             x = self.b.move_axis(column + x.unsqueeze(0), 0, form.axis, rank)
         x = x.cast(dtype)
         return self.b.op(std.Reciprocal, x) if form.inverse else x
+
+    def _numbers(self, form: _Form) -> Expr:
+        return up_to(self.b, self._linear(form.counts))
 
     def _whole(self, form: _Form) -> Expr:
         """Each element by itself."""
@@ -396,6 +397,7 @@ class _Form:
         slopes: how much they grow with each length.
         inverse: whether the constant is 1 over that.
         apart: of a row of numbers their distance; `first` is the first of them.
+        ratio: of a row of any numbers, each of which is a multiple of the one before, that multiple.
         axis: along which they lie.
         counts: how many there are in the first model, and how many more with each length.
     """
@@ -404,26 +406,12 @@ class _Form:
     slopes: Sequence[Array]
     inverse: bool = False
     apart: Array | None = None
+    ratio: float | None = None
     axis: int = 0
     counts: Sequence[int] = ()
 
 
-@dataclasses.dataclass(frozen=True)
-class _Powers:
-    """A row of numbers of which each is a multiple of the one before, `first * ratio ** step`.
-
-    Attributes:
-        first: the first number.
-        ratio: of each to the one before.
-        counts: how many there are in the first model, and how many more with each length.
-    """
-
-    first: float
-    ratio: float
-    counts: Sequence[int]
-
-
-def _form(arrays: Sequence[Array]) -> _Form | _Powers | None:
+def _form(arrays: Sequence[Array]) -> _Form | None:
     """The formula of what a constant is in each model, if there is one."""
     for inverse in (False, True):
         whole = _whole_numbers(arrays, inverse=inverse)
@@ -438,7 +426,7 @@ def _form(arrays: Sequence[Array]) -> _Form | _Powers | None:
 _DIGITS = 6
 
 
-def _powers(arrays: Sequence[Array]) -> _Powers | None:
+def _powers(arrays: Sequence[Array]) -> _Form | None:
     """Powers of one number, more of them in some models."""
     first = arrays[0]
     if first.dtype.kind != "f" or any(x.ndim != 1 or len(x) < 3 for x in arrays) or not first[0]:
@@ -448,7 +436,7 @@ def _powers(arrays: Sequence[Array]) -> _Powers | None:
         expected = float(first[0]) * ratio ** np.arange(len(x))
         if not np.allclose(x, expected, rtol=2 * float(np.finfo(x.dtype).eps), atol=0):
             return None
-    return _Powers(float(first[0]), ratio, _grown([len(x) for x in arrays]))
+    return _Form(first[0], [], ratio=ratio, counts=_grown([len(x) for x in arrays]))
 
 
 def _grown(counts: Sequence[int]) -> list[int]:
