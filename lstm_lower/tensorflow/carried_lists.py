@@ -354,7 +354,7 @@ class CarriedLists:
         sequence = self._sequence(element)
         if put.cut:
             return Rows(lambda: _unknown(self.op))
-        return Rows(lambda: self._joined(parameter.before, put, sequence, place))
+        return Rows(lambda: self._joined(parameter.before, put, sequence, place), self._kept_length(parameter, put))
 
     def _replaces(self, parameter: ListParameter, put: Put, place: Recurrence) -> bool:
         """Whether every iteration writes anew the only element of a list of which nobody knows how to make a tensor.
@@ -388,8 +388,12 @@ class CarriedLists:
         counts, shapes = (
             Rows(partial(self._joined, part, put, new, place)) for part, new in zip(old, changed.parts[1:], strict=True)
         )
-        grows = put.grows or (isinstance(before, Fresh) and before.grows)
-        return Packed(numbers, counts, shapes, known, None if grows else before.length)
+        return Packed(numbers, counts, shapes, known, self._kept_length(parameter, put))
+
+    def _kept_length(self, parameter: ListParameter, put: Put) -> Callable[[], Expr] | None:
+        """Makes the length of a list that is as long as before."""
+        before = parameter.before
+        return None if put.grows or (isinstance(before, Fresh) and before.grows) else before.length
 
     def _places(self, place: Recurrence) -> tuple[Expr, Expr]:
         """The first place that is written at, and the one behind the last."""

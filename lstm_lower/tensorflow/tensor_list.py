@@ -152,9 +152,15 @@ def as_list(value: Value) -> TensorList | None:
 
 @dataclasses.dataclass(eq=False)
 class Rows(TensorList):
-    """A list whose elements are a tensor's rows; `source` is the tensor, or makes it when somebody asks."""
+    """A list whose elements are a tensor's rows.
+
+    Attributes:
+        source: the tensor, or makes it when somebody asks.
+        count: makes the number of elements, where it is known besides.
+    """
 
     source: Expr | Callable[[], Expr]
+    count: Callable[[], Expr] | None = None
 
     @functools.cached_property
     def tensor(self) -> Expr:
@@ -162,6 +168,8 @@ class Rows(TensorList):
         return self.source if isinstance(self.source, Expr) else self.source()
 
     def length(self) -> Expr:
+        if self.count is not None:
+            return self.count()
         size = self.tensor.size(0)
         b = self.tensor.builder
         return b.constant(size, INT64) if isinstance(size, int) else size.reshape()

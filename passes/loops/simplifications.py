@@ -319,16 +319,35 @@ def _pad(op: std.Pad, e: Builder) -> ir.Value | None:
     return e.again(op.node, [*op.node.inputs[:3], e.ints(*axes.tolist())]).outputs[0]
 
 
-@simplifies(std.ScatterND)
-def _scatter_nd(op: std.ScatterND, e: Builder) -> ir.Value | None:
-    """Elements put at all places of the first axis in order, or at the only one there is, or added to zeros there."""
+@simplifies(std.ScatterND, std.ScatterElements)
+def _scatter(op: std.Scatter, e: Builder) -> ir.Value | None:
+    """Elements put at all places of an axis in order, or at the only one there is, or added to zeros there."""
     shape, places = op.shape(), op.constant(1)
-    added = op.reduction == "add" and op.facts.uniform(op.data) == 0.0
-    column = op.facts.maker(op.inputs[1])
-    if shape and isinstance(column, std.Unsqueeze) and column.axes == (1,) and (added or op.reduction == "none"):
-        return fits(op.updates, op) if _counts(op.facts, column.data, shape[0]) else None
-    if not shape or shape[0] != 1 or places is None or places.shape not in ((1,), (1, 1)):
+    if not shape or (op.reduction != "none" and (op.reduction != "add" or op.facts.uniform(op.data) != 0.0)):
         return None
-    if int(places.reshape(())) not in (0, -1) or not (added or op.reduction == "none"):
+    axis = op.axis if isinstance(op, std.ScatterElements) else 0
+    if axis is not None and _counts_along(op, axis, shape[axis]) and op.facts.same_shape(op.updates, op.output):
+        return op.updates
+    if not isinstance(op, std.ScatterND) or shape[0] != 1 or places is None or places.shape not in ((1,), (1, 1)):
+        return None
+    if int(places.reshape(())) not in (0, -1):
         return None
     return e.unsqueeze(op.updates, 0) if places.ndim == 1 else op.updates
+
+
+def _counts_along(op: std.Scatter, axis: int, size: Dim) -> bool:
+    """Whether indices are the places of an axis in order, and the same along all other axes."""
+    facts, repeated = op.facts, op.facts.maker(op.indices)
+    places = repeated.data if isinstance(repeated, std.Expand) else op.indices
+    array, rank = facts.constant(places), facts.rank(places)
+    if rank is None or rank != facts.rank(op.indices) or rank <= axis:
+        return False
+    if array is not None:
+        counted = np.arange(array.shape[axis]).reshape(-1, *[1] * (rank - axis - 1))
+        return array.shape[axis] == size and bool((array == counted).all())
+    if rank > 1:
+        spread = facts.maker(places)
+        if not isinstance(spread, std.Unsqueeze) or {*(spread.axes or ()), axis} != {*range(rank)}:
+            return False
+        places = spread.data
+    return _counts(facts, places, size)

@@ -25,6 +25,12 @@ LEFT = {
     "y = Gather(xs, all)": "",
     "narrow = Cast <to = 6> (all) y = Gather(xs, narrow)": "",
     "s = Concat <axis = 0> (n, rest) e = ConstantOfShape(s) p = Unsqueeze(all, axis1) y = ScatterND(e, p, xs)": "",
+    "s = Shape(xs) e = ConstantOfShape(s) axes = Constant <value = int64[2] {1, 2}> () p = Unsqueeze(all, axes) "
+    "i = Expand(p, s) y = ScatterElements <axis = 0, reduction = \"add\"> (e, i, xs)": "",
+    "s = Shape(xs) axes = Constant <value = int64[2] {1, 2}> () p = Unsqueeze(all, axes) i = Expand(p, s) e = Neg(xs) "
+    "y = ScatterElements <axis = 0> (e, i, xs)": "",
+    "s = Shape(xs) four = Constant <value = int64[1,4,1] {0, 1, 2, 3}> () i = Expand(four, s) e = ConstantOfShape(s) "
+    "y = ScatterElements <axis = 1> (e, i, xs)": "",
     "a = Shape <start = 0, end = 1> (xs) none = Sub(a, n) s = Concat <axis = 0> (none, rest) e = ConstantOfShape(s) "
     "y = Concat <axis = 0> (xs, e)": "",
     "s = Shape(xs) o = Constant <value = float[1,1,1] {3.0}> () e = Expand(o, s) y = Mul(xs, e)": "Mul",
@@ -48,6 +54,11 @@ LEFT = {
         "Shape Squeeze Sub Range Gather",
     "t = Add(steps, one) more = Range(one, t, one) p = Sub(more, one) y = Gather(xs, p)":
         "Shape Squeeze Add Range Sub Gather",
+    "s = Shape(xs) e = Exp(xs) axes = Constant <value = int64[2] {1, 2}> () p = Unsqueeze(all, axes) i = Expand(p, s) "
+    "y = ScatterElements <axis = 0, reduction = \"add\"> (e, i, xs)":
+        "Shape Squeeze Range Shape Exp Unsqueeze Expand ScatterElements",
+    "s = Shape(xs) four = Constant <value = int64[1,4,1] {0, 1, 3, 2}> () i = Expand(four, s) e = ConstantOfShape(s) "
+    "y = ScatterElements <axis = 1> (e, i, xs)": "Shape Expand ConstantOfShape ScatterElements",
     "y = Gather <axis = 1> (xs, all)": "Shape Squeeze Range Gather",
 }  # fmt: skip
 

@@ -26,11 +26,14 @@ OPTIMIZERS = ("sgd", "momentum", "rmsprop", "adam")
 PRODUCT = ["/".join(names) for names in itertools.product(KINDS, MODELS, LENGTHS, OPTIMIZERS)]
 
 # Any two of a model, a kind and a choice of lengths meet, and any two of a kind, such a choice and an optimizer.
+# Those of IN_BOTH_KINDS are there twice, since both kinds of loops end alike.
+IN_BOTH_KINDS = ("block/whole/sgd", "lstm/lengths/momentum", "gru/whole/momentum", "bidirectional/lengths/adam")
 PART = [
     "/".join((kind, model, lengths, OPTIMIZERS[(i + j + k) // 2 % 4]))
     for (i, model), (j, kind), (k, lengths) in itertools.product(*map(enumerate, (MODELS, KINDS, LENGTHS)))
     if (i + j + k) % 2 == 0
 ]
+PART += [f"v2/{name}" for name in IN_BOTH_KINDS]
 
 # What is refused, and what the error says. Stacks of TensorFlow 1 that loops in loops share hold numbers of one shape.
 REFUSED = {

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import collections
 import shutil
 from pathlib import Path
 
+import onnx
 import pytest
 
-from tests.tensorflow.loops.checks import WAYS, Maker, Way, check, loops, meta_of, needs_tensorflow
-from tests.tensorflow.loops.grid import MADE_ON_THE_SPOT, PART
+import lstm_lower as ll
+from tests.tensorflow.loops.checks import WAYS, Maker, Way, check, imported, loops, meta_of, needs_tensorflow
+from tests.tensorflow.loops.grid import IN_BOTH_KINDS, KINDS, MADE_ON_THE_SPOT, PART
 
 pytest.importorskip("tensorboard")
 
@@ -58,3 +61,21 @@ def test_graphs_that_declare_no_shapes(recorded: Path, name: str, tmp_path: Path
         function.ClearField("arg_attr")
     (tmp_path / meta.name).write_bytes(graph.SerializeToString())
     check(tmp_path / meta.name)
+
+
+def bodies(model: onnx.ModelProto) -> list[dict[str, int]]:
+    """How many nodes of each operator the bodies of the loops have."""
+    scans = [node for node in model.graph.node if node.op_type == "Scan"]
+    graphs = [attribute.g for node in scans for attribute in node.attribute if attribute.name == "body"]
+    found = [collections.Counter(node.op_type for node in graph.node) for graph in graphs]
+    return sorted(found, key=lambda counted: sorted(counted.items()))
+
+
+@pytest.mark.parametrize("name", IN_BOTH_KINDS)
+def test_both_kinds_end_alike(recorded: Path, name: str) -> None:
+    """Neither frames nor TensorArrays leave anything in the loops, or around them, that functions and lists do not."""
+    frames, functions = (ll.lower(imported(meta_of(recorded, f"{kind}/{name}"))) for kind in KINDS)
+    assert bodies(frames) == bodies(functions)
+    assert len(bodies(frames)) == loops(frames)["Scan"] == 2 * (1 + name.startswith("bidirectional"))
+    assert len(frames.graph.node) <= len(functions.graph.node)
+    assert not any(node.op_type.startswith("Scatter") for node in frames.graph.node)
