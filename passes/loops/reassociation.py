@@ -3,7 +3,8 @@
 Precondition: any Scan. Every carried value made by Add, Sub, Mul or Neg is seen as a linear form: a sum of carried
 *atoms*, each times factors that need no carried state, plus terms that need none. Factors of one atom are multiplied
 with each other first, and equal atoms are taken together: `((dh*co)*o)*(1-o)` is `dh * (co*o*(1-o))`, and `a*x + b*x`
-is `(a+b)*x`. The products and sums of factors need no carried state, so code motion takes them out.
+is `(a+b)*x`. The products and sums of factors need no carried state, so code motion takes them out. A number that is
+added to one part of a sum behind a Split, as a forget gate's bias, is added before it to a term that needs no state.
 
 Postcondition: fewer carried sums and products than before, or no change. Regrouping rounds differently.
 """
@@ -13,10 +14,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 
+import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder
+from lstm_lower.graph.edit import detach, lone_reader
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
 from lstm_lower.passes.loops.views.loop import Loop
 from lstm_lower.passes.loops.views.loop_pass import LoopPass
@@ -62,20 +65,78 @@ class Reassociation(LoopPass):
 
     def rewrite(self, loop: Loop) -> bool:
         """Regroups where that leaves fewer carried sums and products."""
-        dependence = Dependence(loop)
-        ring = [node for node in dependence.order if _is_ring(dependence, node)]
-        if len(ring) < 2:
-            return False
-        forms = _Forms(loop, dependence)
-        plan = forms.plan()
-        before = sum(1 for node in ring if forms.is_live(node))
-        after = sum(_cost(terms) for terms in plan.values())
-        if after >= before:
-            return False
-        writer = _Writer(loop, dependence, plan)
-        writer.write()
-        loop.commit()
-        return True
+        modified = _adds_before_splits(loop) + _regroups(loop) > 0
+        if modified:
+            loop.commit()
+        return modified
+
+
+def _regroups(loop: Loop) -> bool:
+    dependence = Dependence(loop)
+    ring = [node for node in dependence.order if _is_ring(dependence, node)]
+    if len(ring) < 2:
+        return False
+    forms = _Forms(loop, dependence)
+    plan = forms.plan()
+    before = sum(1 for node in ring if forms.is_live(node))
+    after = sum(_cost(terms) for terms in plan.values())
+    if after >= before:
+        return False
+    _Writer(loop, dependence, plan).write()
+    return True
+
+
+def _adds_before_splits(loop: Loop) -> bool:
+    """Adds numbers that parts of sums are increased by to a term of the sum that is the same at every step."""
+    dependence = Dependence(loop)
+    splits = [split for node in dependence.order if (split := std.Split.of(node, loop.facts)) is not None]
+    return sum([_adds_before(loop, dependence, split) for split in splits]) > 0
+
+
+def _adds_before(loop: Loop, dependence: Dependence, split: std.Split) -> bool:
+    shape, dtype, sizes, axis = split.shape(), split.dtype(), split.sizes, split.axis
+    place = _invariant_term(dependence, split)
+    increased = [_increased(loop, part) for part in split.node.outputs]
+    if place is None or shape is None or sizes is None or axis is None or not any(increased):
+        return False
+    if dtype is None or not dtype.is_floating_point():
+        return False
+    numbers = [0.0 if found is None else found[1] for found in increased]
+    row = np.repeat(numbers, sizes).reshape(-1, *[1] * (len(shape) - 1 - axis))
+    total, position = place
+    e = loop.inside(before=total)
+    total.replace_input_with(position, e.op(std.Add, total.inputs[position], e.constant(row, dtype)))
+    for part, found in zip(split.node.outputs, increased, strict=True):
+        if found is not None:
+            loop.substitute(found[0].outputs[0], part)
+            detach(found[0])
+    return True
+
+
+def _invariant_term(dependence: Dependence, split: std.Split) -> tuple[ir.Node, int] | None:
+    """The sum, and the place in it, of a term that is the same at every step among those that only a Split reads."""
+    facts, waiting = split.facts, [split.data]
+    while waiting:
+        value = waiting.pop()
+        total = facts.maker(value)
+        if not isinstance(total, std.Add) or lone_reader(value) is None or not facts.same_shape(value, split.data):
+            continue
+        for position, term in enumerate(total.inputs):
+            if dependence.level(term) == Level.INVARIANT:
+                return total.node, position
+        waiting += total.inputs
+    return None
+
+
+def _increased(loop: Loop, part: ir.Value) -> tuple[ir.Node, float] | None:
+    """The sum of a part and a number, and the number, where nothing else reads the part."""
+    reader = lone_reader(part)
+    total = std.Add.of(reader, loop.facts)
+    if reader is None or total is None or not loop.facts.same_shape(part, total.output):
+        return None
+    (other,) = (value for value in total.inputs if value is not part)
+    number = loop.facts.uniform(other)
+    return None if number is None else (reader, number)
 
 
 def _is_ring(dependence: Dependence, node: ir.Node) -> bool:

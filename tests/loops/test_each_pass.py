@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from lstm_lower.graph.dump import dump
 from lstm_lower.graph.verify import verify
 from lstm_lower.passes.loops.kernel_selection import KernelSelection
+from lstm_lower.passes.loops.reassociation import Reassociation
 from lstm_lower.passes.loops.views.loop_pass import LoopPass
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.conftest import Golden
@@ -241,6 +242,33 @@ def test_oriented_products_keep_results(data: st.DataObject) -> None:
     case = parsed(text, xs=(2, batch, units), first=(batch, units), w=(units, units))
     case.feeds["w"] /= units**0.5
     check(case, KernelSelection(), applies=units > 8)
+
+
+# What is added to parts of a cut sum in a body -> whether the numbers leave it.
+OF_PARTS = {
+    "q = Add(p, k) f, g, h = {cut} (q, sizes) a = Add(f, two) b = Add(three, h)": True,
+    "r = Add(p, x) q = Add(k, r) f, g, h = {cut} (q, sizes) a = Sub(f, g) b = Add(h, two)": True,
+    # The sum or the part is read elsewhere, too; no term is the same at every step; the number makes the part wider.
+    "q = Add(p, k) i, j, l = {cut} (q, sizes) f, g, h = {cut} (q, sizes) a = Add(f, two) b = Sub(h, j)": False,
+    "q = Add(p, k) f, g, h = {cut} (q, sizes) a = Add(f, two) b = Add(f, h)": False,
+    "q = Add(p, x) f, g, h = {cut} (q, sizes) a = Add(f, two) b = Add(h, three)": False,
+    "q = Add(p, k) f, g, h = {cut} (q, sizes) a = Add(f, wide) b = Add(h, g)": False,
+}
+
+
+@pytest.mark.parametrize(("form", "leave"), OF_PARTS.items())
+def test_numbers_added_to_parts(form: str, leave: bool) -> None:
+    step = f"p = MatMul(s, w) {form.format(cut='Split <axis = 1>')}"
+    rest = "c = Mul(a, b) d = Add(c, g) e = Sum(c, d) u = Concat <axis = 1> (c, d, e) y = Tanh(u)"
+    case = parsed(
+        f"""loops (float[4,2,3] xs, float[2,3] first, float[3,3] w, float[3] k) => (float[2,3] last, float[4,2,3] ys)
+        <int64[3] sizes = {{1, 1, 1}}, float two = {{2.0}}, float[1,1] three = {{3.0}}, float[2,1] wide = {{4.0, 5.0}}>
+        {{ last, ys = Scan <num_scan_inputs = 1,
+             body = step (float[2,3] s, float[2,3] x) => (float[2,3] u, float[2,3] y)
+             {{ {step} {rest} }}> (first, xs) }}""",
+        xs=(4, 2, 3), first=(2, 3), w=(3, 3), k=(3,),
+    )  # fmt: skip
+    check(case, Reassociation(), applies=leave)
 
 
 def shown(golden: Golden, case: LoopModel, step: LoopPass) -> None:

@@ -114,6 +114,16 @@ def test_single_steps(golden: Golden) -> None:
     check(golden, model(STEP["loop-unrolling"], length=1), SingleStepUnrolling())
 
 
+def test_number_added_to_a_part(golden: Golden) -> None:
+    """As a forget gate's bias: it becomes part of the bias of all gates."""
+    part = """p = MatMul(s, w) q = Add(k, p) f, g = Split <axis = 1, num_outputs = 2> (q)
+      one = Constant <value = float {1.0}> () h = Add(one, f) u = Concat <axis = 1> (h, g) y = Neg(u)"""
+    work = model(part, units=4)
+    before = dump(work)
+    assert Reassociation()(work).modified
+    golden("loop_reassociation_split", before=before, after=dump(work))
+
+
 MOVED = """
 <ir_version: 8, opset_import: ["" : 18]>
 loops (float[4,3] xs, float[1,3] before, float[3] first) => (float[3] last, float[4,3] made)
