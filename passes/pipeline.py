@@ -28,6 +28,7 @@ from lstm_lower.passes.loops.batch_axis_contraction import BatchAxisContraction
 from lstm_lower.passes.loops.code_sinking import CodeSinking
 from lstm_lower.passes.loops.common_subexpression_elimination import CommonSubexpressionElimination
 from lstm_lower.passes.loops.concat_fusion import ConcatFusion
+from lstm_lower.passes.loops.concatenation_recognition import ConcatenationRecognition
 from lstm_lower.passes.loops.dead_code_elimination import DeadCodeElimination
 from lstm_lower.passes.loops.final_values import FinalValues
 from lstm_lower.passes.loops.induction_variables import InductionVariables
@@ -149,7 +150,7 @@ PLAN: tuple[tuple[Callable[[ir.Model], bool], tuple[Stage, ...]], ...] = (
         (
             Stage(COUNTING),
             # Of a Scan's results more is known, so that further Loops may be counted.
-            Stage((LoopToScan, *COUNTING)),
+            Stage((ConcatenationRecognition, LoopToScan, *COUNTING)),
         ),
     ),
     (

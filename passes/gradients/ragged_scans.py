@@ -12,8 +12,8 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Workspace, replace
 from lstm_lower.graph.edit import captures, detach
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
-from lstm_lower.passes.gradients.saving import is_cheap, variation
-from lstm_lower.passes.loops.views.variation import BodyVariation
+from lstm_lower.passes.gradients.saving import is_cheap
+from lstm_lower.passes.loops.views.variation import BodyVariation, variation
 
 
 def ragged_scans_to_loops(model: ir.Model, space: Workspace, active: Container[ir.Node]) -> bool:

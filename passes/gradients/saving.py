@@ -17,11 +17,9 @@ from lstm_lower.graph.copies import Copier
 from lstm_lower.graph.edit import detach, remove_unread, set_operands
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import all_nodes
-from lstm_lower.graph.values import Dim, Open, Shape, UnknownEntry
 from lstm_lower.passes.formulas.pieces import Pieces
-from lstm_lower.passes.loops.views.carried_shapes import staying_known, values_of
 from lstm_lower.passes.loops.views.step_values import StepValues
-from lstm_lower.passes.loops.views.variation import BodyVariation
+from lstm_lower.passes.loops.views.variation import BodyVariation, variation
 from lstm_lower.passes.loops.views.while_loop import WhileLoop
 
 CHEAP = (
@@ -126,52 +124,6 @@ class Handing:
 def _redirect(readers: list[tuple[ir.Node, int]], new: ir.Value) -> None:
     for node, index in readers:
         set_operands(node, {index: new})
-
-
-def variation(op: std.Scan | std.Loop, facts: Facts, around: ir.Graph) -> BodyVariation:
-    """What has another shape from step to step, in a loop's body.
-
-    Args:
-        op: the loop.
-        facts: what is known of values.
-        around: the main graph, whose inputs' names of sizes stand for one size everywhere.
-    """
-    body = op.body
-    inside = set(values_of(body))
-    names = {dim for value in around.inputs for dim in facts.shape(value) or () if isinstance(dim, str)}
-    if isinstance(op, std.Loop):
-        carried = list(zip(op.carried, body.inputs[2:], body.outputs[1:], strict=False))
-        once = facts.assuming({parameter: facts.shape(given) for given, parameter, _ in carried}, inside)
-        changing = {p for given, p, update in carried if _differ(facts.shape(given), once.shape(update), inside, names)}
-        shapes, facts = staying_known(op.node, facts)
-        kept = set(shapes)
-        updates = {parameter: update for _, parameter, update in carried}
-    else:
-        kept, updates, changing = set(body.inputs), {}, set()
-
-    def outside(value: ir.Value) -> bool:
-        node = value.producer()
-        # What is saved adds to the body.
-        return value not in inside and (node is None or node.graph is not body)
-
-    found = BodyVariation(facts, outside, updates, kept, names=names, changing=changing)
-    found.enter(*all_nodes(body))
-    return found
-
-
-def _differ(a: Shape | None, b: Shape | None, inside: set[ir.Value], names: set[str]) -> bool:
-    """Whether two shapes are known around a loop, and seen to differ."""
-
-    def is_known(dim: Dim) -> bool:
-        return isinstance(dim, int) or (dim in names if isinstance(dim, str) else _value_of(dim) not in inside)
-
-    if a is None or b is None:
-        return False
-    return len(a) != len(b) or any(x != y and is_known(x) and is_known(y) for x, y in zip(a, b, strict=True))
-
-
-def _value_of(dim: Dim) -> ir.Value | None:
-    return dim.value if isinstance(dim, Open | UnknownEntry) else None
 
 
 class ForwardSteps(StepValues):

@@ -20,8 +20,8 @@ from lstm_lower.graph.edit import detach, remove_unread
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import stated
 from lstm_lower.passes.formulas.rows import reshape_to
-from lstm_lower.passes.gradients.saving import variation
 from lstm_lower.passes.loops.views.loop import State, behind_identity
+from lstm_lower.passes.loops.views.variation import variation
 from lstm_lower.passes.loops.views.while_loop import WhileLoop, all_loops
 from lstm_lower.passes.model_pass import Pass
 

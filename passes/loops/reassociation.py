@@ -115,11 +115,14 @@ def _adds_before(loop: Loop, dependence: Dependence, split: std.Split) -> bool:
 
 def _invariant_term(dependence: Dependence, split: std.Split) -> tuple[ir.Node, int] | None:
     """The sum, and the place in it, of a term that is the same at every step among those that only a Split reads."""
-    facts, waiting = split.facts, [split.data]
+    facts = split.facts
+    waiting: list[ir.Value | None] = [split.data]
     while waiting:
         value = waiting.pop()
         total = facts.maker(value)
-        if not isinstance(total, std.Add) or lone_reader(value) is None or not facts.same_shape(value, split.data):
+        if not isinstance(total, std.Add) or lone_reader(total.output) is None:
+            continue
+        if not facts.same_shape(total.output, split.data):
             continue
         for position, term in enumerate(total.inputs):
             if dependence.level(term) == Level.INVARIANT:
