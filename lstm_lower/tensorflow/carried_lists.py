@@ -20,6 +20,7 @@ from lstm_lower.graph.builder import END, Builder, Expr
 from lstm_lower.graph.values import filled
 from lstm_lower.passes.formulas.rows import tail_of
 from lstm_lower.passes.formulas.sizes import up_to
+from lstm_lower.passes.loops.views.linear import is_size
 from lstm_lower.passes.loops.views.linear_code import fits, written
 from lstm_lower.passes.loops.views.scalar_evolution import Recurrence, ScalarEvolution
 from lstm_lower.passes.loops.views.step_values import StepValues
@@ -421,7 +422,7 @@ class CarriedLists:
         joined = b.concat(parts, 0)
         length, shape = (total.entries or (None,))[0], joined.shape
         # That it is so long does not show where the number of iterations is open.
-        known = shape is not None and isinstance(length, int)
+        known = shape is not None and length is not None and is_size(length)
         return b.set_shape(joined, (length, *shape[1:])) if known and shape is not None else joined
 
 
