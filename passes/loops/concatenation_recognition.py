@@ -66,6 +66,9 @@ def _appended(loop: WhileLoop, state: State) -> list[ir.Value]:
 def _joined(e: Builder, initial: ir.Value, sequence: ir.Value) -> ir.Value:
     """The initial value and the pieces one behind another; of no step nothing is known but that there are no pieces."""
     first, pieces = e.wrap(initial), e.wrap(sequence)
-    rows = e.op(std.ReduceProd, pieces.sizes().slice(0, 2, axis=0), keepdims=1)
     tail = tail_of(first, 1)
+    if all(isinstance(size, int) and size > 0 for size in tail.entries or (None,)):
+        rows = e.ints(-1)
+    else:
+        rows = e.op(std.ReduceProd, pieces.sizes().slice(0, 2, axis=0), keepdims=1)
     return e.concat([first, reshape_to(pieces, e.concat([rows, tail], 0))], 0).value

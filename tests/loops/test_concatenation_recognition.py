@@ -18,18 +18,20 @@ from tests.support.loop_checks import assert_same, run
 # What a step appends to `rows`, which begins with one row of two, and hands on as `more`.
 LOOP = """
 <ir_version: 8, opset_import: ["" : 18]>
-loops (float[T,3,N] xs, float[1,N] first, float[3,N] s0, int64 trips) => (float[3,N] last, float[R,N] all)
-<int64[1] none = {{0}}>
+loops (float[T,3,N] xs, float[1,{columns}] first, float[3,N] s0, int64 trips)
+  => (float[3,N] last, float[R,{columns}] all)
+<int64[1] none = {{0}}, int64[1] one = {{1}}>
 {{
   go = Constant <value = bool {{1}}> ()
-  last, all = Loop (trips, go, s0, first) <body = step (int64 i, bool c, float[3,N] s, float[?,N] rows)
-    => (bool more, float[3,N] u, float[?,N] next) {{
+  last, all = Loop (trips, go, s0, first) <body = step (int64 i, bool c, float[3,N] s, float[?,{columns}] rows)
+    => (bool more, float[3,N] u, float[?,{columns}] next) {{
     more = Identity(c) x = Gather(xs, i) t = Add(s, x) {body}
   }}>
 }}"""
 APPENDED = {
     "u = Tanh(t) next = Concat <axis = 0> (rows, u)": True,
     "u = Tanh(t) m = Neg(x) next = Concat <axis = 0> (rows, m, u)": True,
+    "u = Tanh(t) m = Slice(u, none, one, one) next = Concat <axis = 0> (rows, m)": True,
     # The same in every step.
     "u = Tanh(t) next = Concat <axis = 0> (rows, s0)": True,
     # In front; read by the steps; handed on besides; of a size of its own in every step.
@@ -41,15 +43,14 @@ APPENDED = {
 
 
 def model(body: str) -> onnx.ModelProto:
-    return onnx.parser.parse_model(LOOP.format(body=body))
+    return onnx.parser.parse_model(LOOP.format(body=body, columns=1 if "one, one" in body else "N"))
 
 
-def feeds(trips: int) -> dict[str, np.ndarray]:
+def feeds(trips: int, columns: int) -> dict[str, np.ndarray]:
     random = np.random.default_rng(0)
-    shapes = {"xs": (5, 3, 2), "first": (1, 2), "s0": (3, 2)}
-    return {name: random.standard_normal(shape, np.float32) for name, shape in shapes.items()} | {
-        "trips": np.array(trips)
-    }
+    shapes = {"xs": (5, 3, 2), "first": (1, columns), "s0": (3, 2)}
+    drawn = {name: random.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+    return {**drawn, "trips": np.array(trips)}
 
 
 @pytest.mark.parametrize(("body", "applies"), APPENDED.items())
@@ -65,9 +66,10 @@ def test_appended_rows(body: str, applies: bool) -> None:
     grows = [node.op_type for node in loop.attribute[0].g.node if "rows" in node.input]
     assert bool(grows) != applies
     for trips in (0, 1, 4):
-        expected = run(before, feeds(trips), optimised=False)
+        fed = feeds(trips, 1 if "one, one" in body else 2)
+        expected = run(before, fed, optimised=False)
         for found in (after, optimize(before, verify_each=True)):
-            assert_same(run(found, feeds(trips), optimised=False), expected)
+            assert_same(run(found, fed, optimised=False), expected)
 
 
 def test_refusal() -> None:
