@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import onnx_ir as ir
@@ -31,6 +31,10 @@ DTYPES: dict[str, DType] = {
 # The dtype of the two parts of complex numbers.
 PARTS = {DType.COMPLEX64: DType.FLOAT, DType.COMPLEX128: DType.DOUBLE}
 
+# onnx_ir makes these sets anew whenever a dtype is asked, which takes longer than most questions about a node.
+_FLOATS = frozenset(dtype for dtype in DType if dtype.is_floating_point())
+_INTEGERS = frozenset(dtype for dtype in DType if dtype.is_integer())
+
 
 def native(value: Any, what: str) -> np.ndarray[Any, Any]:
     """A value as an array in the machine's byte order, as onnxruntime and onnx_ir take all bytes to be.
@@ -47,6 +51,16 @@ def native(value: Any, what: str) -> np.ndarray[Any, Any]:
     except Exception as error:
         raise InvalidInputError(f"{what} requires an array, got {type(value).__name__}: {error}") from error
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def is_floating(dtype: DType | None) -> TypeGuard[DType]:
+    """Whether a dtype is known and of floats."""
+    return dtype in _FLOATS
+
+
+def is_integer(dtype: DType | None) -> TypeGuard[DType]:
+    """Whether a dtype is known and of integers."""
+    return dtype in _INTEGERS
 
 
 def is_complex(dtype: DType | None) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Mapping
 import onnx_ir as ir
 
 from lstm_lower import dims, opdef
+from lstm_lower.dtypes import is_integer
 from lstm_lower.errors import AboutNode, LstmLowerError, UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.bindings import bind_node, composite_nodes
@@ -271,7 +272,7 @@ def signature(node: ir.Node, call: Call, facts: Facts) -> Hashable:
 def _entries(value: ir.Value | None, facts: Facts) -> Hashable:
     """The known entries of an operand."""
     dtype = facts.dtype(value)
-    if dtype is not None and dtype.is_integer():
+    if is_integer(dtype):
         entries = facts.entries(value)
         return (
             None

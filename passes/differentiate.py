@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from lstm_lower import arguments
 from lstm_lower.dims import format_shape
+from lstm_lower.dtypes import is_floating
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError, few_of_each, requires, some
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
@@ -152,7 +153,7 @@ class GradientPass(Pass):
                 raise InvalidInputError(
                     f"wrt requires names of the model's values, such as {some(candidates)}, got {name!r}"
                 )
-            if not _is_floating(facts.dtype(value)):
+            if not is_floating(facts.dtype(value)):
                 raise InvalidInputError(
                     f"wrt requires values of a floating dtype, got '{name}' of {facts.dtype(value) or _OTHER}"
                 )
@@ -162,8 +163,8 @@ class GradientPass(Pass):
     def _seed(self, model: ir.Model, b: Builder, result: ir.Value) -> Expr:
         facts = b.facts
         dtype, shape = facts.dtype(result), facts.shape(result)
-        if dtype is None or not dtype.is_floating_point():
-            others = [str(x.name) for x in model.graph.outputs if _is_floating(facts.dtype(x))]
+        if not is_floating(dtype):
+            others = [str(x.name) for x in model.graph.outputs if is_floating(facts.dtype(x))]
             such = f", such as {some(others)}" if others else ""
             raise InvalidInputError(
                 f"of requires an output of a floating dtype{such}, got '{self.of}' of {dtype or _OTHER}"
@@ -182,10 +183,6 @@ class GradientPass(Pass):
                 f"an input 'seed/{self.of}'"
             )
         return expanded_like(b.constant(1, dtype), b.wrap(result))
-
-
-def _is_floating(dtype: ir.DataType | None) -> bool:
-    return dtype is not None and dtype.is_floating_point()
 
 
 def _values(model: ir.Model) -> dict[str | None, ir.Value]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir.passes.common import LiftSubgraphInitializersToMainGraphPass
 
+from lstm_lower.dtypes import is_floating
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import replace
 from lstm_lower.graph.edit import detach
@@ -85,7 +86,7 @@ class LiftWeightsPass(Pass):
         for node in [node for node in all_nodes(model.graph) if std.Constant.matches(node)]:
             array, value = space.facts.constant(node.outputs[0]), node.outputs[0]
             dtype = space.facts.dtype(value)
-            if array is None or array.ndim == 0 or dtype is None or not dtype.is_floating_point():
+            if array is None or array.ndim == 0 or not is_floating(dtype):
                 continue
             name = value.name
             if value.is_graph_output():

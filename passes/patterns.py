@@ -9,7 +9,8 @@ have another shape.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -132,9 +133,10 @@ class Pattern:
     example: str
     where: Callable[[std.Standard, Mapping[Side, ir.Value]], bool] = _always
 
-    def may_fit(self, numbers: Collection[float | None]) -> bool:
-        """Whether a pattern may fit a node of its operator of whose operands these are uniform."""
-        return all(isinstance(side, _Side) or side in numbers for side in self.before.operands)
+    @functools.cached_property
+    def numbers(self) -> frozenset[Side]:
+        """The numbers of which each must be an operand of the node."""
+        return frozenset(side for side in self.before.operands if not isinstance(side, _Side))
 
     def __call__(self, view: std.Standard, builder: Builder) -> Expr | None:
         """The result for a node's place; `None` where the pattern does not fit."""

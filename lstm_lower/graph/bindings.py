@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import onnx_ir as ir
 
+from lstm_lower.dtypes import is_integer
 from lstm_lower.errors import InvalidModelError, LstmLowerError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.form import node_label
@@ -104,7 +105,7 @@ def _info(value: ir.Value | None, facts: Binder) -> TensorInfo | None:
     if value is None or value in facts.infos:
         return None if value is None else facts.infos[value]
     dtype = facts.dtype(value)
-    constant = facts.constant(value) if dtype is None or dtype.is_integer() else None
+    constant = facts.constant(value) if dtype is None or is_integer(dtype) else None
     integers = constant is not None and constant.dtype.kind in "iu"
     facts.infos[value] = info = TensorInfo(dtype, facts.shape(value), constant if integers else None)
     return info

@@ -287,9 +287,10 @@ class Builder:
 
     def place(self, *nodes: ir.Node) -> None:
         """Puts existing nodes that stand in no graph at the place where nodes are emitted."""
-        self.facts.enter(*[node for node in nodes if node.attributes.data])
-        if self.stands_for:
-            for node in nodes:
+        for node in nodes:
+            if node.attributes.data:
+                self.facts.enter(node)
+            if self.stands_for:
                 provenance.record(node, self.stands_for)
         if self._before is not None:
             self.graph.insert_before(self._before, nodes)

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower.dtypes import is_integer
 from lstm_lower.errors import LstmLowerError
 from lstm_lower.graph import bindings, onnx_inference, operator_versions
 from lstm_lower.graph import standard as std
@@ -137,6 +138,8 @@ _MOST_SUPPOSED = 64
 # Stands for contents that nobody asked for.
 _UNASKED = np.empty(0)
 _TENSORS = {dtype: ir.TensorType(dtype) for dtype in ir.DataType}
+# Members of enumerations are looked up only once for what is asked most.
+_UNDEFINED = ir.DataType.UNDEFINED
 
 T = TypeVar("T")
 
@@ -310,7 +313,7 @@ class Facts:
     def dtype(self, value: ir.Value | None) -> ir.DataType | None:
         """A tensor's element type."""
         type_ = None if value is None else self._types.get(value) or self.type(value)
-        return type_.dtype if isinstance(type_, ir.TensorType) and type_.dtype != ir.DataType.UNDEFINED else None
+        return type_.dtype if isinstance(type_, ir.TensorType) and type_.dtype != _UNDEFINED else None
 
     def shape(self, value: ir.Value | None) -> Shape | None:
         """A tensor's dimensions: sizes, names, or identities of open ones; `None` when the rank is unknown."""
@@ -494,7 +497,7 @@ class Facts:
     def _computed(self, value: ir.Value) -> Array | None:
         view = self.maker(value)
         if view is None or isinstance(view, std.Constant):
-            small = value.const_value is None or value.const_value.size <= LARGEST
+            small = value.const_value is None or self.elements(value) <= LARGEST
             array = constant_of(value) if small else None
             return array if array is not None and array.size <= LARGEST and array.dtype.kind in "iufb" else None
         rule = folds.of(type(view))
@@ -518,7 +521,7 @@ class Facts:
         view = self.maker(value)
         if view is None:
             sequence = self.parameters.sequence(value, self)
-            return uniform_constant(value) if sequence is None else self._uniform[sequence]
+            return uniform_constant(value, self) if sequence is None else self._uniform[sequence]
         rule = uniforms.of(type(view))
         return None if rule is None else rule(view)
 
@@ -526,7 +529,7 @@ class Facts:
         if (number := self.uniform(value)) is not None:
             return bool(np.isfinite(number))
         dtype = self.dtype(value)
-        if dtype is not None and (dtype.is_integer() or dtype == ir.DataType.BOOL):
+        if is_integer(dtype) or dtype == ir.DataType.BOOL:
             return True
         view = self.maker(value)
         return isinstance(view, std.Moving | std.Identity) and self.finite(view.node.inputs[0])

@@ -9,29 +9,29 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.standard.view import constant_of
 
-# What is larger is not looked at; in what is no one value, the first entries differ.
+# What is larger is not looked at; in what is no one value, the last entry or the first ones differ.
 LARGEST, FIRST = 1 << 24, 16
 
 # A rule tells the value that a node's output holds everywhere, as it follows from the operands.
 uniforms: std.Facet[Callable[[Any], float | None]] = std.Facet("uniformity")
 
 
-def uniform_constant(value: ir.Value) -> float | None:
+def uniform_constant(value: ir.Value, facts: std.Knowledge) -> float | None:
     """The value that a constant holds everywhere."""
-    array = constant_of(value) if value.const_value is None or value.const_value.size <= LARGEST else None
+    array = facts.constant(value) if value.const_value is None or facts.elements(value) <= LARGEST else None
     if array is None or not 0 < array.size <= LARGEST or array.dtype.kind not in "iuf":
         return None
-    first = array.reshape(-1)[0]
-    if not (array.reshape(-1)[:FIRST] == first).all():
+    flat = array.reshape(-1)
+    first = flat[0]
+    if flat[-1] != first or not (flat[:FIRST] == first).all():
         return None
-    return _number(first) if (array == first).all() else None
+    return _number(first) if (flat == first).all() else None
 
 
 @uniforms(std.Constant)
 def _constant(op: std.Constant) -> float | None:
-    return uniform_constant(op.output)
+    return uniform_constant(op.output, op.facts)
 
 
 @uniforms(std.ConstantOfShape)

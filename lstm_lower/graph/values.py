@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.dims import SizeIdentity, is_name
+from lstm_lower.dtypes import is_floating, is_integer
 
 # Longer vectors are data, not sizes.
 MOST_ENTRIES = 64
@@ -72,7 +73,8 @@ def _is_told_by(shape: Partial, declared: Partial) -> bool:
     return len(shape) == len(declared) and all(own == stated for own, stated in pairs if isinstance(own, int))
 
 
-_CERTAIN = frozenset((int, str))
+_STATED = (int, str)
+_CERTAIN = frozenset(_STATED)
 _CERTAINTY: dict[type, int] = {int: 0, str: 1, type(None): 3}
 
 
@@ -109,7 +111,7 @@ def _stated_dim(dim: int | ir.SymbolicDim) -> int | str | None:
 
 def stated(shape: Iterable[Dim | None]) -> ir.Shape:
     """A shape as a model can state it: identities of open dimensions are left out."""
-    return ir.Shape([dim if isinstance(dim, int | str) else None for dim in shape])
+    return ir.Shape([dim if isinstance(dim, _STATED) else None for dim in shape])
 
 
 def empty(shape: Partial | None, dtype: ir.DataType | None) -> Array | None:
@@ -117,7 +119,7 @@ def empty(shape: Partial | None, dtype: ir.DataType | None) -> Array | None:
     if not shape or 0 not in shape or dtype is None:
         return None
     sizes = [dim for dim in shape if isinstance(dim, int)]
-    numeric = dtype.is_floating_point() or dtype.is_integer() or dtype == ir.DataType.BOOL
+    numeric = is_floating(dtype) or is_integer(dtype) or dtype == ir.DataType.BOOL
     # numpy makes no array whose other sizes would be beyond memory.
     small = math.prod(size or 1 for size in sizes) < 1 << 31
     return np.zeros(sizes, dtype.numpy()) if numeric and small and len(sizes) == len(shape) else None

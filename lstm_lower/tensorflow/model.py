@@ -10,7 +10,7 @@ from typing import Any
 import onnx_ir as ir
 
 from lstm_lower.checkpoints.values import onnx_dtype, shape_of
-from lstm_lower.dtypes import PARTS
+from lstm_lower.dtypes import PARTS, is_integer
 from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerError, UnsupportedOpError, some
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr
@@ -382,7 +382,7 @@ def is_convertible(op: str) -> bool:
 def _role(variable: Variable, dtype: ir.DataType | None) -> Role:
     if variable.trainable:
         return "weight"
-    return "counter" if dtype is not None and dtype.is_integer() else "slot"
+    return "counter" if is_integer(dtype) else "slot"
 
 
 def _key(public: str, variable: Variable, dtype: ir.DataType | None) -> list[CheckpointKey]:

@@ -6,6 +6,7 @@ import re
 
 from lstm_lower.checkpoints.messages import GraphDef, NodeDef, attribute
 from lstm_lower.checkpoints.values import base_dtype, onnx_dtype, tensor_value
+from lstm_lower.dtypes import is_floating
 from lstm_lower.tensorflow.files.functions import OpTable, called, flat_body
 from lstm_lower.tensorflow.files.pipelines import is_source
 from lstm_lower.tensorflow.files.views import data_inputs
@@ -42,7 +43,7 @@ def lift_frozen_weights(source: GraphSource, *, read: bool) -> None:
     for name in constants.keys() & found.keys():
         node = constants[name]
         dtype = onnx_dtype(node.attr["dtype"].type)
-        if dtype is None or not dtype.is_floating_point():
+        if not is_floating(dtype):
             continue
         value = tensor_value(node.attr["value"].tensor, label(node))
         source.variables[name] = Variable(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower.dtypes import is_floating, is_integer
 from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import operands
@@ -33,11 +34,7 @@ _OF_INTEGERS = (
 def weights(graph: ir.Graph, facts: Facts) -> list[ir.Value]:
     """The initializers of a floating dtype that can have gradients: no region or scales of a Resize."""
     settings = {x for node in all_nodes(graph) if std.Resize.matches(node) for x in node.inputs[1:]}
-    return [
-        value
-        for value in graph.initializers.values()
-        if value not in settings and (dtype := facts.dtype(value)) is not None and dtype.is_floating_point()
-    ]
+    return [value for value in graph.initializers.values() if value not in settings and is_floating(facts.dtype(value))]
 
 
 def learned(graph: ir.Graph, facts: Facts) -> list[ir.Value]:
@@ -83,20 +80,20 @@ class Activity:
     def reads_integers(self, node: ir.Node) -> bool:
         """Whether a node computes with integers that stand for numbers what has no gradient of integers."""
         view = self.facts.view(node)
-        return any(x in self.quantized for x in operands(node)) and not isinstance(view, _OF_INTEGERS)
+        return not self.quantized.isdisjoint(operands(node)) and not isinstance(view, _OF_INTEGERS)
 
     def _flows(self, node: ir.Node) -> bool:
-        return any(x in self.active for x in node.outputs) and any(x in self.active for x in _read(node))
+        return not (self.active.isdisjoint(node.outputs) or self.active.isdisjoint(_read(node)))
 
     def _forward(self, graph: Nodes) -> None:
         for node in graph:
             if subgraphs_of(node):
                 self._forward_through(node)
-            elif any(x in self._varied for x in _read(node)):
+            elif not self._varied.isdisjoint(_read(node)):
                 view = self.facts.view(node)
                 if isinstance(view, _QUANTIZING):
                     self._quantize(node.outputs[:1])
-                elif any(x in self.quantized for x in node.inputs) and not is_flat(view):
+                elif not self.quantized.isdisjoint(node.inputs) and not is_flat(view):
                     self._varied.update(x for x in node.outputs if self._may_vary(x))
                     self._quantize(node.outputs)
                 elif self._has_bits(node):
@@ -106,7 +103,7 @@ class Activity:
 
     def _quantize(self, values: Iterable[ir.Value]) -> None:
         """Notes integers that stand for numbers; truth values and floats of 8 bits do not."""
-        integers = {x for x in values if (dtype := self.facts.dtype(x)) is not None and dtype.is_integer()}
+        integers = {x for x in values if is_integer(self.facts.dtype(x))}
         self.quantized |= integers
         self._varied |= integers
 
@@ -118,7 +115,7 @@ class Activity:
     def _may_vary(self, value: ir.Value) -> bool:
         """Whether a value can have a gradient: of sequences and of what has no known type the rules must say so."""
         dtype = self.facts.dtype(value)
-        return dtype is None or dtype.is_floating_point()
+        return dtype is None or is_floating(dtype)
 
     def _forward_through(self, node: ir.Node) -> None:
         pairs, results = _roles(node, self.facts)
@@ -131,7 +128,7 @@ class Activity:
                 self._forward(graph)
             varied = [outer for inner, outer in results if inner in self._varied and self._may_vary(outer)]
             self._varied.update(varied)
-        if any(x in self.quantized for x in [*operands(node), *(inner for inner, _ in results)]):
+        if not self.quantized.isdisjoint([*operands(node), *(inner for inner, _ in results)]):
             what, got = "operands and results of a floating dtype, as DequantizeLinear makes them", "quantized integers"
             raise UnsupportedOpError(requires(node.op_type, node_label(node), "its gradient", what, got))
 
@@ -139,8 +136,8 @@ class Activity:
         for node in reversed(graph):
             if subgraphs_of(node):
                 self._backward_through(node)
-            elif any(x in self.active for x in node.outputs):
-                self.active.update(x for x in _read(node) if x in self._varied)
+            elif not self.active.isdisjoint(node.outputs):
+                self.active.update(self._varied.intersection(_read(node)))
 
     def _backward_through(self, node: ir.Node) -> None:
         pairs, results = _roles(node, self.facts)

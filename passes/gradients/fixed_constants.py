@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower.dtypes import is_floating, is_integer
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import all_nodes
@@ -26,6 +27,9 @@ _LARGEST_TABLE = 1 << 24
 _CARRYING = std.Moving | std.Concat | std.Identity | std.Cast | std.CastLike | std.Add | std.Sub
 _RESCALING = std.Moving | std.Identity | std.Cast | std.CastLike | std.Mul | std.Div | std.Reciprocal
 _TRANSFORMING = std.DFT | std.STFT
+_OF_TABLES = std.Product | std.Conv
+_OF_INTEGERS = std.MatMulInteger | std.ConvInteger
+_CHOOSING = std.Gather | std.GatherElements
 
 
 def fixed_constants(graph: ir.Graph, facts: Facts) -> dict[ir.Value, str]:
@@ -64,22 +68,22 @@ class _Search:
             view, result = self.facts.view(node), node.outputs[0]
             inputs = [value for value in node.inputs if value is not None]
             coded = [value for value in inputs if value in codes]
-            if all(value in stored for value in inputs):
+            if stored.issuperset(inputs):
                 stored.update(node.outputs)
                 if isinstance(view, std.BitwiseAnd | std.BitShift) or self._is_narrow(result):
                     codes.update(node.outputs)
-            if isinstance(view, std.MatMulInteger | std.ConvInteger):
+            if isinstance(view, _OF_INTEGERS):
                 codes.update(node.outputs)
-            elif isinstance(view, std.Gather | std.GatherElements):
+            elif isinstance(view, _CHOOSING):
                 self._code_book(view, stored, codes)
-            elif coded and isinstance(view, std.Mul | std.Div | std.Sub) and self._is_floating(result):
+            elif coded and isinstance(view, std.Mul | std.Div | std.Sub) and is_floating(self.facts.dtype(result)):
                 what = "zero points" if isinstance(view, std.Sub) else "scales"
                 for value in inputs:
                     # A mask of integers keeps or drops as many weights.
                     fewer = value in stored and self.facts.elements(value) < self.facts.elements(coded[0])
                     if value not in codes and (fewer or coded[0] not in stored):
                         self._note(value, f"{what} of quantized numbers")
-            if coded and (isinstance(view, _CARRYING | std.Product | std.Conv) or self._is_integer(result)):
+            if coded and (isinstance(view, _CARRYING | _OF_TABLES) or is_integer(self.facts.dtype(result))):
                 codes.update(node.outputs)
 
     def _code_book(self, view: std.Gather | std.GatherElements, stored: set[ir.Value], codes: set[ir.Value]) -> None:
@@ -93,16 +97,13 @@ class _Search:
         """Tables of transforms that are written as products or convolutions, known by their numbers."""
         readers: dict[tuple[ir.Value | None, tuple[int, ...]], list[ir.Value]] = {}
         for node in self.nodes:
-            view = self.facts.view(node)
-            if not isinstance(view, std.Product | std.Conv):
+            if not isinstance(self.facts.view(node), _OF_TABLES):
                 continue
             for value, data in zip(node.inputs[:2], reversed(node.inputs[:2]), strict=True):
-                table = self._table(value)
-                if value is not None and table is not None:
-                    readers.setdefault((data, table.shape), []).append(value)
-        for values in readers.values():
-            arrays = [self._table(value) for value in values]
-            tables = [array for array in arrays if array is not None]
+                if value is not None and (sizes := self._matrix_sizes(value)) is not None:
+                    readers.setdefault((data, sizes), []).append(value)
+        for (_, sizes), values in readers.items():
+            tables = [value.const_value.numpy().reshape(sizes) for value in values if value.const_value is not None]
             for value, table in zip(values, tables, strict=True):
                 what = _kind_of_table(table, [other for other in tables if other is not table])
                 if what is not None:
@@ -112,7 +113,7 @@ class _Search:
     def windows(self) -> None:
         """Vectors that frames of a signal are multiplied with before they are transformed."""
         signals = {value for node in self.nodes if self._transforms_signal(node) for value in self._behind(node)}
-        for node in self.nodes:
+        for node in self.nodes if signals else ():
             if std.Mul.matches(node) and node.outputs[0] in signals:
                 for value in node.inputs:
                     shape = self.facts.shape(value)
@@ -120,7 +121,7 @@ class _Search:
                         self._note(value, "a window")
 
     def _transforms_signal(self, node: ir.Node) -> bool:
-        return isinstance(self.facts.view(node), _TRANSFORMING) or any(x in self._transforms for x in node.inputs)
+        return isinstance(self.facts.view(node), _TRANSFORMING) or not self._transforms.isdisjoint(node.inputs)
 
     def _behind(self, node: ir.Node) -> Iterator[ir.Value]:
         """The value that a node transforms, and those whose elements it holds."""
@@ -144,15 +145,13 @@ class _Search:
         elif isinstance(made, _RESCALING):
             self._note(made.operand(0), what)
 
-    def _table(self, value: ir.Value | None) -> Array | None:
-        """The numbers of an initializer that may be a table, as a matrix."""
-        if value is None or value not in self.initializers or value.const_value is None:
+    def _matrix_sizes(self, value: ir.Value) -> tuple[int, ...] | None:
+        """The sizes of an initializer that may be a table, as a matrix."""
+        if value not in self.initializers or value.const_value is None or not is_floating(self.facts.dtype(value)):
             return None
-        shape = self.facts.shape(value)
-        sizes = [dim for dim in shape or () if isinstance(dim, int) and dim != 1]
-        if not self._is_floating(value) or len(sizes) != 2 or self.facts.elements(value) > _LARGEST_TABLE:
-            return None
-        return value.const_value.numpy().reshape(sizes)
+        sizes = [dim for dim in self.facts.shape(value) or () if isinstance(dim, int) and dim != 1]
+        small = len(sizes) == 2 and self.facts.elements(value) <= _LARGEST_TABLE
+        return tuple(sizes) if small else None
 
     def _is_narrow(self, value: ir.Value) -> bool:
         dtype = self.facts.dtype(value)
@@ -160,14 +159,6 @@ class _Search:
         if dtype in (None, ir.DataType.UNDEFINED, ir.DataType.BOOL, ir.DataType.STRING):
             return False
         return dtype.bitwidth <= _CODE_BITS
-
-    def _is_floating(self, value: ir.Value) -> bool:
-        dtype = self.facts.dtype(value)
-        return dtype is not None and dtype.is_floating_point()
-
-    def _is_integer(self, value: ir.Value) -> bool:
-        dtype = self.facts.dtype(value)
-        return dtype is not None and dtype.is_integer()
 
 
 def _kind_of_table(table: Array, others: list[Array]) -> str | None:
@@ -186,11 +177,9 @@ def _kind_of_table(table: Array, others: list[Array]) -> str | None:
     return None
 
 
-def _all_of(test: Callable[..., Array], *matrices: Array) -> bool:
+def _all_of(test: Callable[..., Any], *matrices: Array) -> bool:
     """Whether a test holds for all rows: for the first few first, since most matrices fail there and may be large."""
-    return all(
-        bool(np.all(test(*(matrix[:rows].astype(np.float32) for matrix in matrices)))) for rows in (4, len(matrices[0]))
-    )
+    return all(test(*[matrix[:rows].astype(np.float32) for matrix in matrices]) for rows in (4, len(matrices[0])))
 
 
 def _is_fourier(cosines: Array, sines: Array) -> bool:
@@ -200,7 +189,7 @@ def _is_fourier(cosines: Array, sines: Array) -> bool:
         squares = cosines**2 + sines**2
         most = squares.max()
         # Of single bits the squares are equal, too.
-        return (np.ptp(squares, axis=0) <= 1e-4 * most).all() and np.abs(cosines).std() ** 2 > 0.01 * most
+        return (squares.max(0) - squares.min(0)).max() <= 1e-4 * most and np.abs(cosines).std() ** 2 > 0.01 * most
 
     return len(cosines) >= 2 and cosines.shape[1] >= 4 and _all_of(one_window, cosines, sines)
 
@@ -212,7 +201,7 @@ def _is_cosine(matrix: Array) -> bool:
         table = np.cos(np.pi / size * np.outer(np.arange(len(rows)), np.arange(size) + 0.5))
         scales = (rows * table).sum(1, keepdims=True) / (table**2).sum(1, keepdims=True)
         most = np.abs(rows).max()
-        return (np.abs(scales) > 0.1 * most) & (np.abs(rows - scales * table) <= 1e-4 * most)
+        return ((np.abs(scales) > 0.1 * most) & (np.abs(rows - scales * table) <= 1e-4 * most)).all()
 
     size = matrix.shape[1]
     # The first row is constant, which few matrices' is.
@@ -222,8 +211,12 @@ def _is_cosine(matrix: Array) -> bool:
 
 def _is_mel(matrix: Array) -> bool:
     """Whether rows are frequencies and columns triangles of which only neighbours overlap."""
+
+    def triangles(few: Array) -> Any:
+        return few.min() >= 0 and ((few != 0).sum(1) <= 2).all()
+
     rows, columns = matrix.shape
-    if columns < 4 or rows < columns or not _all_of(lambda few: ((few != 0).sum(1) <= 2) & (few >= 0).all(1), matrix):
+    if columns < 4 or rows < columns or not _all_of(triangles, matrix):
         return False
     filled = matrix != 0
     counts, first = filled.sum(1), np.argmax(filled, 1)

@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower import plugins
+from lstm_lower.dtypes import is_integer
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.facts import Facts
@@ -45,7 +46,7 @@ class Cotangents:
         gradient, output = self.given[index], self.outputs[index]
         if gradient is not None:
             return gradient
-        if not output.dtype.is_integer():
+        if not is_integer(output.dtype):
             return output.builder.zeros_like(output)
         # What the integers stand for is of the dtype that gradients of others have.
         dtype = next(x.dtype for x in self.given if x is not None)
@@ -92,7 +93,7 @@ def is_flat(view: std.Standard | None) -> bool:
     """Whether no gradient flows through a node."""
     if isinstance(view, std.Identity):
         return view.stops
-    return view is not None and isinstance(view, flat()) and rule_of(type(view)) is None
+    return view is not None and rule_of(type(view)) is None and not _FLAT.isdisjoint(type(view).__mro__)
 
 
 def flat() -> tuple[type[std.Standard], ...]:
@@ -107,7 +108,7 @@ _FLAT: set[type[std.Standard]] = set()
 def has_rule(node: ir.Node, facts: Facts) -> bool:
     """Whether a node can be differentiated as it stands."""
     view = facts.view(node)
-    return view is not None and (is_flat(view) or rule_of(type(view)) is not None)
+    return view is not None and (rule_of(type(view)) is not None or is_flat(view))
 
 
 def again(op: std.Standard, b: Builder, operands: Sequence[Expr | ir.Value | None], **changed: Any) -> Expr:
@@ -164,9 +165,9 @@ def unbroadcast(gradient: Expr, operand: Expr) -> Expr:
 
     Where it shows only at run time which axes these are, so it is found out.
     """
-    whole, own = gradient.shape, operand.shape
     if gradient.builder.facts.same_shape(gradient.value, operand.value):
         return gradient
+    whole, own = gradient.shape, operand.shape
     if whole is None or own is None:
         return _unbroadcast_at_run_time(gradient, operand)
     new = len(whole) - len(own)

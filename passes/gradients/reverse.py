@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 
 import onnx_ir as ir
 
+from lstm_lower.dtypes import is_integer
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.edit import detach, operands, redirect
@@ -34,7 +35,7 @@ class ReverseMode:
     def add(self, value: ir.Value, gradient: Expr) -> None:
         """Lets a gradient flow into a value, in the value's dtype; of integers it is that of what they stand for."""
         dtype = self.builder.facts.dtype(value)
-        gradient = gradient if dtype is None or dtype.is_integer() else gradient.cast(dtype)
+        gradient = gradient if dtype is None or is_integer(dtype) else gradient.cast(dtype)
         before = self.gradients.get(value)
         self.gradients[value] = gradient if before is None else before + gradient
 

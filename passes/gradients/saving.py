@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
+from lstm_lower.dtypes import is_integer
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, replace
 from lstm_lower.graph.copies import Copier
@@ -44,7 +45,7 @@ def is_cheap(node: ir.Node, facts: Facts) -> bool:
     if isinstance(view, CHEAP):
         return True
     dtype = facts.dtype(node.outputs[0])
-    return isinstance(view, std.Elementwise) and dtype is not None and dtype.is_integer()
+    return isinstance(view, std.Elementwise) and is_integer(dtype)
 
 
 class Handing:

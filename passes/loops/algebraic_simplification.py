@@ -69,9 +69,9 @@ class AlgebraicSimplification(Rewriting, OnGraphs, LoopPass):
         if array is not None:
             return builder.constant(array, facts.dtype(view.output) or ir.DataType.from_numpy(array.dtype))
         patterns = _PATTERNS.get(type(view), ())
-        numbers = set(map(facts.uniform, view.inputs)) if patterns else ()
+        numbers = set(map(facts.uniform, node.inputs)) if patterns else set()
         for pattern in patterns:
-            if pattern.may_fit(numbers) and (simpler := pattern(view, builder)) is not None:
+            if pattern.numbers <= numbers and (simpler := pattern(view, builder)) is not None:
                 return simpler
         rule = simplifies.of(type(view))
         results = None if rule is None else rule(view, builder)

@@ -16,6 +16,7 @@ import itertools
 
 import onnx_ir as ir
 
+from lstm_lower.dtypes import is_floating
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.edit import detach, lone_reader
@@ -46,7 +47,7 @@ class BatchAxisContraction(OnGraphs, LoopPass):
     def _sum(self, graph: ir.Graph, total: std.ReduceSum) -> bool:
         value, axes, dtype = total.data, sorted(total.axes or ()), total.dtype()
         # onnxruntime sums up integers as doubles, which do not wrap: what overflows depends on the order.
-        if total.rank() is None or not axes or dtype is None or not dtype.is_floating_point():
+        if total.rank() is None or not axes or not is_floating(dtype):
             return False
         e = Builder(self.context.space, graph, before=total.node, scope=total.node.name or self.name)
         lone = lone_reader(value) is total.node

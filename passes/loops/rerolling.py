@@ -28,6 +28,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 
 import onnx_ir as ir
 
+from lstm_lower.dtypes import is_integer
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, Workspace
 from lstm_lower.graph.edit import detach, remove_unread
@@ -285,7 +286,7 @@ class _Rolling:
         """Whether shapes of a node's results may go by the step: by axes, bounds or sizes that are not the same."""
         operands = zip(self.rows.roles[row], self.rows.rows[row][0].inputs, strict=True)
         return any(
-            value is not None and (dtype := self.builder.facts.dtype(value)) is not None and dtype.is_integer()
+            value is not None and is_integer(self.builder.facts.dtype(value))
             for role, value in operands
             if not isinstance(role, Fixed | SameConstant)
         )

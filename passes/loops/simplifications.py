@@ -91,14 +91,17 @@ def _reduce(op: std.Reduction, e: Builder) -> ir.Value | None:
     return op.data if op.keepdims else e.squeeze(op.data, *sorted(axes))
 
 
+# PRelu repeats its slope only.
+_REPEATING_LITTLE = std.PRelu | std.Identity
+
+
 def narrowed(op: std.Elementwise, e: Builder) -> ir.Value | None:
     """An operator on what one of its operands repeats, in the place of the operator on that operand.
 
     Where the other operands have the result's shape anyway, nothing is repeated; where all are repeated alike, or are
     scalars, the result is repeated instead of the operand. Zeros and ones made to a shape count as repeated scalars.
     """
-    # PRelu repeats its slope only.
-    if isinstance(op, std.PRelu | std.Identity):
+    if isinstance(op, _REPEATING_LITTLE):
         return None
     facts, shape = op.facts, op.facts.shape(op.output)
     # What else a function of one operand reads are options.

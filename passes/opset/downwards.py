@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower.dtypes import is_integer
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import END, Builder, Expr
 from lstm_lower.graph.values import stated
@@ -41,7 +42,7 @@ def small_integers(site: Site) -> Sequence[Expr] | None:
 def relu_of_integers(site: Site) -> Sequence[Expr] | None:
     """The larger of the number and 0."""
     dtype = site.known_dtype()
-    return [site.input(0).maximum(0)] if dtype is not None and dtype.is_integer() else None
+    return [site.input(0).maximum(0)] if is_integer(dtype) else None
 
 
 @before(14, std.CumSum)
@@ -373,7 +374,7 @@ def _over_computed_axes(site: Site) -> Sequence[Expr]:
 def _of_numbers(operator: type[std.Standard], x: Expr) -> Expr:
     """An operator for floats alone; of integers the result's whole part, which onnxruntime's reductions give."""
     dtype = x.builder.facts.dtype(x.value)
-    if dtype is None or not dtype.is_integer():
+    if not is_integer(dtype):
         return x.builder.op(operator, x)
     return x.builder.op(operator, x.cast(ir.DataType.DOUBLE)).cast(dtype)
 

@@ -6,7 +6,7 @@ import math
 
 import onnx_ir as ir
 
-from lstm_lower.dtypes import is_complex
+from lstm_lower.dtypes import is_complex, is_floating
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, detached
 from lstm_lower.ops.raw import COMPLEX, COMPUTED, FLOATS, PAIRED, Binary, RawOp
@@ -366,7 +366,7 @@ class Cast(RawOp):
 def cast(n: Node, _: Builder) -> Expr:
     """A Cast; truth is what is not 0."""
     source, target = n.call.types["SrcT"], n.DstT
-    narrows = source is not None and source.is_floating_point() and target.bitwidth < source.bitwidth
+    narrows = is_floating(source) and target.bitwidth < source.bitwidth
     if n.Truncate and narrows and target.is_floating_point():
         raise n.unsupported("attribute Truncate", "rounding to the nearest (ONNX's Cast does no other)", "truncation")
     if is_complex(source) and target == ir.DataType.BOOL:

@@ -8,6 +8,7 @@ import operator
 
 import onnx_ir as ir
 
+from lstm_lower.dtypes import is_floating, is_integer
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.values import Dim
@@ -15,7 +16,8 @@ from lstm_lower.passes.formulas.indices import within
 from lstm_lower.passes.formulas.kernels import widened
 from lstm_lower.passes.formulas.rows import flatten_rows, reshape_to, row_numbers
 
-FLOAT, DOUBLE, INT64 = ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.INT64
+HALF, FLOAT, DOUBLE, INT64 = ir.DataType.FLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.INT64
+_CASTING = std.Cast | std.CastLike
 
 
 def ordered_scatter(scatter: std.ScatterND, b: Builder) -> list[Expr]:
@@ -66,7 +68,7 @@ def may_be_of_nothing(view: std.ReduceMean) -> bool:
 def _reduced_sizes(view: std.ReduceMean) -> list[Dim]:
     """The sizes of the axes that a mean of floats is taken over, as far as all is known."""
     shape, axes, dtype = view.shape(), view.axes, view.dtype()
-    if shape is None or axes is None or dtype is None or not dtype.is_floating_point():
+    if shape is None or axes is None or not is_floating(dtype):
         return []
     return [shape[axis] for axis in axes]
 
@@ -87,7 +89,7 @@ def is_of_computed_matrix(view: std.MatMul) -> bool:
         return False
     made, dtype = view.facts.maker(view.a), view.dtype()
     computed = made is not None and not isinstance(made, std.Constant) and view.rank(0) != 1
-    return computed and (dtype is None or not dtype.is_integer())
+    return computed and not is_integer(dtype)
 
 
 def product_of_matrices(view: std.MatMul, b: Builder) -> list[Expr]:
@@ -102,8 +104,8 @@ def product_of_matrices(view: std.MatMul, b: Builder) -> list[Expr]:
 def is_of_moved_halves(view: std.MatMul) -> bool:
     """Whether a product is one of halves of which a Transpose moves other axes than the last two."""
     # One operand may come from a function, of whose results nothing is known.
-    moved = any(_moves_batch(view.facts.maker(value)) for value in view.inputs)
-    return moved and ir.DataType.FLOAT16 in map(view.facts.dtype, view.inputs)
+    halves = HALF in map(view.facts.dtype, view.inputs)
+    return halves and any(_moves_batch(view.facts.maker(value)) for value in view.inputs)
 
 
 def moved_after(view: std.MatMul, b: Builder) -> list[Expr]:
@@ -113,7 +115,7 @@ def moved_after(view: std.MatMul, b: Builder) -> list[Expr]:
     if isinstance(moved, std.Transpose) and perm and view.rank(1) == 2 and perm[-1] == len(perm) - 1:
         return [(b.wrap(moved.data) @ b.wrap(view.b)).transpose(*perm)]
     a, c = (b.wrap(value).cast(FLOAT) for value in (view.a, view.b))
-    return [(a @ c).cast(ir.DataType.FLOAT16)]
+    return [(a @ c).cast(HALF)]
 
 
 def is_of_cast_transposes(view: std.MatMul) -> bool:
@@ -135,7 +137,7 @@ def cast_first(view: std.MatMul, b: Builder) -> list[Expr]:
 
 def _cast_after_move(value: ir.Value | None, facts: std.Knowledge) -> std.Transpose | None:
     cast = facts.maker(value)
-    moved = facts.maker(cast.inputs[0]) if isinstance(cast, std.Cast | std.CastLike) else None
+    moved = facts.maker(cast.inputs[0]) if isinstance(cast, _CASTING) else None
     if not isinstance(moved, std.Transpose) or not _moves_batch(moved):
         return None
     return None if facts.dtype(value) is None else moved
@@ -154,7 +156,7 @@ def is_inverse(view: std.Div) -> bool:
     dtype, axes, rank = view.dtype(), view.rank(0), view.rank(1)
     if view.facts.uniform(one) != 1.0 or view.facts.elements(one) != 1 or axes is None or rank is None:
         return False
-    return dtype is not None and (dtype.is_integer() or (dtype.is_floating_point() and axes > rank))
+    return is_integer(dtype) or (is_floating(dtype) and axes > rank)
 
 
 def inverse(view: std.Div, b: Builder) -> list[Expr]:
@@ -162,7 +164,7 @@ def inverse(view: std.Div, b: Builder) -> list[Expr]:
     one, x = (b.wrap(value) for value in view.node.inputs if value is not None)
     missing = (view.rank(0) or 0) - (view.rank(1) or 0)
     wide = x.unsqueeze(*range(missing))
-    if x.dtype.is_floating_point():
+    if is_floating(x.dtype):
         return [b.op(std.Reciprocal, wide)]
     return [b.where(wide.abs().equals(one), wide, one - one)]
 

@@ -60,10 +60,12 @@ class RowsPass(DecomposePass):
 
     def about(self, op_type: str) -> tuple[Lack, ...]:
         """The rows about an operator."""
-        if op_type not in self._by_type:
+        rows = self._by_type.get(op_type)
+        if rows is None:
             kind = std.VIEWS.get(op_type)
-            self._by_type[op_type] = tuple(row for row in self.rows if kind is not None and issubclass(kind, row.op))
-        return self._by_type[op_type]
+            rows = tuple(row for row in self.rows if kind is not None and issubclass(kind, row.op))
+            self._by_type[op_type] = rows
+        return rows
 
     def row_of(self, node: ir.Node) -> Lack | None:
         """The row that a node is of."""

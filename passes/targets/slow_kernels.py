@@ -228,9 +228,9 @@ def stacked(op: std.ConvTranspose, b: Builder) -> list[Expr]:
 
 def _slow_scalars(op: std.Elementwise) -> list[int]:
     """Operands that are repeated one element at a time."""
+    shape = op.facts.shape(op.output)
     # What a function of one operand reads beside it is not broadcast; PReLU's slope has a kernel of its own.
-    shape = None if isinstance(op, std.Unary | std.PRelu) else op.facts.shape(op.output)
-    if not shape or shape[-1] != 1:
+    if not shape or shape[-1] != 1 or isinstance(op, std.Unary | std.PRelu):
         return []
     if math.prod(dim for dim in shape if isinstance(dim, int)) < LEAST_BESIDE_SCALARS:
         return []

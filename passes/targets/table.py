@@ -10,6 +10,7 @@ import dataclasses
 
 import onnx_ir as ir
 
+from lstm_lower.dtypes import is_floating
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.graph import standard as std
 from lstm_lower.passes.decompositions.arrays import PARTS
@@ -35,9 +36,7 @@ _OTHER_INTEGERS = frozenset(
 def _open_choice(view: std.Where) -> bool:
     """Whether it chooses among floats of which one may be infinite or none."""
     dtype = view.dtype(1)
-    return (dtype is None or dtype.is_floating_point()) and not (
-        view.facts.finite(view.yes) and view.facts.finite(view.no)
-    )
+    return (dtype is None or is_floating(dtype)) and not (view.facts.finite(view.yes) and view.facts.finite(view.no))
 
 
 def _other_pad(view: std.Pad) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower.dtypes import is_floating
 from lstm_lower.errors import NotFiniteError, shown
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, Workspace
@@ -198,7 +199,7 @@ class _Flags:
             _say_defaults(node, 2 * len(inner))
         for value in values:
             dtype = self._space.facts.dtype(value)
-            if dtype is None or not dtype.is_floating_point():
+            if not is_floating(dtype):
                 continue
             x = b.wrap(value)
             if dtype not in (FLOAT, ir.DataType.DOUBLE):

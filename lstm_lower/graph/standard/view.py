@@ -256,7 +256,7 @@ def constant_of(value: ir.Value | None) -> Array | None:
     node = value.producer()
     if node is None or node.op_type != "Constant" or node.domain != "":
         return None
-    for name, attribute in node.attributes.items():
+    for name, attribute in node.attributes.data.items():
         if attribute.is_ref():
             return None
         if name == "value":

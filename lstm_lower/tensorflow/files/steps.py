@@ -13,6 +13,7 @@ from typing import Any
 
 from lstm_lower.checkpoints import values
 from lstm_lower.checkpoints.values import is_foreign
+from lstm_lower.dtypes import is_floating
 from lstm_lower.reachability import reached
 from lstm_lower.tensorflow.files.pipelines import brings_data, is_placeholder, is_source
 from lstm_lower.tensorflow.files.views import View, data_inputs
@@ -170,7 +171,7 @@ def _differentiated_op(view: View, name: str) -> str | None:
 def _is_ones(view: View, node: Any) -> bool:
     """Whether a node makes floating-point ones, and nothing else."""
     dtype = values.onnx_dtype(view.dtype(node.name))
-    if dtype is None or not dtype.is_floating_point():
+    if not is_floating(dtype):
         return False
     if node.op == "Fill":
         filled = view.made_by(node.input[1])[0] if len(node.input) > 1 else None
@@ -235,7 +236,7 @@ def _is_scalar(view: View, tensor: str) -> bool:
         # A summary has the dtype of what it tells, and is a string.
         return False
     dtype = values.onnx_dtype(view.dtype(tensor))
-    return view.shape(tensor) in ((), None) and dtype is not None and dtype.is_floating_point()
+    return view.shape(tensor) in ((), None) and is_floating(dtype)
 
 
 def needed(view: View, roots: Iterable[str], cuts: Sequence[str] = ()) -> tuple[set[str], list[str]]:

@@ -9,6 +9,7 @@ from typing import Any
 from lstm_lower import dims
 from lstm_lower.checkpoints import messages, values
 from lstm_lower.checkpoints.bundle import Checkpoint, box_shape, full_names
+from lstm_lower.dtypes import is_floating
 from lstm_lower.errors import InvalidInputError, InvalidModelError, some
 from lstm_lower.tensorflow.sources import Shape, Variable
 
@@ -94,7 +95,7 @@ def _trained(graph_def: Any, nodes: dict[str, Any], collections: Any) -> set[str
 
 def _is_float(dtype: int) -> bool:
     found = values.onnx_dtype(dtype)
-    return found is not None and found.is_floating_point()
+    return is_floating(found)
 
 
 class _Value:

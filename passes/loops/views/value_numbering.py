@@ -21,8 +21,10 @@ def node_key(node: ir.Node, numbering: dict[ir.Value, int]) -> Hashable:
         node: a node.
         numbering: negative numbers of values to compare by number; all others are compared by identity.
     """
-    operands = [0 if x is None else numbering.get(x) or id(x) for x in node.inputs]
-    if node.domain == "" and len(operands) == 2 and std.VIEWS.get(node.op_type, std.Standard).commutative:
+    operands = [*map(id, node.inputs)]
+    if numbering:
+        operands = [numbering.get(x, key) if x else key for x, key in zip(node.inputs, operands, strict=True)]
+    if len(operands) == 2 and node.domain == "" and std.VIEWS.get(node.op_type, std.Standard).commutative:
         operands.sort()
     attributes: list[Hashable] = []
     given = node.attributes.data
@@ -46,7 +48,7 @@ def _attribute_key(attribute: ir.Attr) -> Hashable:
         if value.size > LARGEST_CONSTANT or value.dtype == ir.DataType.STRING:
             return id(value)
         array = np.asarray(value.numpy())
-        return (str(value.dtype), array.shape, array.tobytes())
+        return (value.dtype, array.shape, array.tobytes())
     if isinstance(value, (int, float, str, bytes)):
         return (attribute.type.name, repr(value))
     if isinstance(value, (tuple, list)) and all(isinstance(item, (int, float, str, bytes)) for item in value):

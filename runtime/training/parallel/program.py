@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
 
+from lstm_lower.dtypes import is_floating
 from lstm_lower.errors import InvalidModelError
 from lstm_lower.passes.lower import lower
 from lstm_lower.passes.training.split import Halves
@@ -177,7 +178,7 @@ def layout_of(halves: Halves) -> VectorLayout:
     moved = [pair for pair in halves.state.pairs if pair.input in halves.statistics]
     for pair in moved:
         kind = inputs[pair.input].dtype
-        if kind is None or not kind.is_floating_point():
+        if not is_floating(kind):
             raise InvalidModelError(f"workers require statistics that have a mean, got '{pair.input}' of {kind}")
     statistics = {str(pair.output): _form(inputs[pair.input]) for pair in moved}
     wide = any(dtype == np.float64 for _, dtype in (*gradients.values(), *statistics.values()))
