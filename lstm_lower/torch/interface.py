@@ -6,7 +6,6 @@ import contextlib
 import copy
 import dataclasses
 import inspect
-import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -270,8 +269,10 @@ def checked_loss(loss: Any) -> Tensor:
 def attributes_kept(module: nn.Module) -> contextlib.AbstractContextManager[None]:
     """Undoes what a module sets on itself and its parts while it runs, flags that say what it has done already."""
     # Attributes come first: they hold the others.
-    held = [(vars(part), part._parameters, part._buffers) for part in module.modules()]
-    return contents_kept(*itertools.chain.from_iterable(held))
+    held: list[dict[str, Any]] = []
+    for part in module.modules():
+        held += [vars(part), part._parameters, part._buffers]
+    return contents_kept(*held)
 
 
 def copied_weights(module: nn.Module, *, parameters: bool) -> dict[int, Tensor]:
