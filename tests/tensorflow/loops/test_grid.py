@@ -79,3 +79,10 @@ def test_both_kinds_end_alike(recorded: Path, name: str) -> None:
     assert len(bodies(frames)) == loops(frames)["Scan"] == 2 * (1 + name.startswith("bidirectional"))
     assert len(frames.graph.node) <= len(functions.graph.node)
     assert not any(node.op_type.startswith("Scatter") for node in frames.graph.node)
+
+
+@pytest.mark.parametrize(("name", "left"), [("gathered_embedding", 0), ("broadcast", 0), ("nested_open", 1)])
+def test_frames_that_append(recorded: Path, name: str, left: int) -> None:
+    """Gradients with indices are put one behind another, and loops in loops share a stack: no forward loop grows."""
+    lowered = ll.lower(imported(meta_of(recorded, f"v1/{name}")))
+    assert loops(lowered) == {"Loop": left, "Scan": 2 - left}
