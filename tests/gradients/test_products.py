@@ -47,6 +47,20 @@ def test_matmul_of_nothing(shapes: tuple[tuple[int, ...], tuple[int, ...]], dims
         np.testing.assert_array_equal(found[f"grad/{name}"], np.zeros(value.shape))
 
 
+TRANSPOSED = "g (float[N,4] x, float[3,4] w) => (float[N,3] y) { t = Transpose <perm = [1, 0]> (w) y = MatMul(x, t) }"
+
+
+def test_the_gradient_of_a_weight_that_is_read_transposed_is_transposed_nowhere() -> None:
+    """It is larger than the rows that it is a product of."""
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {TRANSPOSED}')
+    gradient = ll.gradient(model, "y", ["w"], seeds=True)
+    x, w, dy = (random(*shape, seed=seed).astype(np.float32) for seed, shape in enumerate([(5, 4), (3, 4), (5, 3)]))
+    found = run(gradient, {"x": x, "w": w, "seed/y": dy})
+    np.testing.assert_allclose(found["grad/w"], dy.T @ x, rtol=1e-5)
+    moved = [node.input[0] for node in gradient.graph.node if node.op_type == "Transpose"]
+    assert sorted(moved) == ["seed/y", "w"]
+
+
 @pytest.mark.parametrize(("trans_a", "trans_b"), [(0, 0), (0, 1), (1, 0), (1, 1)])
 @pytest.mark.parametrize("bias", [None, (), (3,), (1,), (2, 1), (1, 3), (2, 3)])
 def test_gemm(trans_a: int, trans_b: int, bias: tuple[int, ...] | None) -> None:

@@ -171,6 +171,13 @@ def _transpose(op: std.Transpose, b: Builder, dys: Cotangents) -> Gradients:
     if op.perm is None:
         # However many axes there are, turned round twice.
         return again(op, b, [dys[0]])
+    product = b.facts.maker(dys[0].value)
+    if isinstance(product, std.MatMul) and op.perm == (1, 0):
+        left, right = (b.operand(product, index) for index in (0, 1))
+        turned = b.facts.maker(left.value)
+        if isinstance(turned, std.Transpose) and turned.perm == (1, 0) and len(right.shape or ()) == 2:
+            # A weight that is read transposed is larger than the rows of which its gradient is a product: (X' Y)' = Y' X.
+            return right.mT @ b.operand(turned)
     order = sorted(range(len(op.perm)), key=op.perm.__getitem__)
     return b.transpose(dys[0], order)
 
