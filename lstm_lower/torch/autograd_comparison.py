@@ -38,7 +38,7 @@ from lstm_lower.torch.given_draws import BY_SHAPE, PLAN, PLANS, GivenDraws, give
 from lstm_lower.torch.interface import ModuleOperands, Step, checked_loss, copied_weights, named_tensors, numbers
 from lstm_lower.torch.pytorch_errors import first_line
 from lstm_lower.torch.size_comparison import OpenSizes, Sizes
-from lstm_lower.torch.step_runs import FailedRunError, StepRun, is_gradient, of_gradients, with_outputs
+from lstm_lower.torch.step_runs import FailedRunError, StepRun, is_gradient, part_of
 from lstm_lower.torch.trials import RefusedError, resized, undone
 from lstm_lower.torch.variation import Variation
 
@@ -49,7 +49,7 @@ _Taken = Callable[[str, Array], Array | Agreed]
 _FRAMEWORK = f"PyTorch {torch.__version__}"
 # How often weights are moved in their last places, and by how many of these.
 _MOVES, _PLACES = 3, 4
-# Weights whose updates are compared at once: a share of all, or as many bytes where these are few.
+# Weights whose updates are compared at once: a share of all, and bytes beside it.
 _SHARE, _AT_ONCE = 4, 1 << 22
 # Targets that nobody gave an example of lie between these: what probabilities, counts and plain numbers may be.
 _LOWEST, _HIGHEST = 0.25, 0.75
@@ -207,11 +207,11 @@ class _Beside:
         """
         name, states = type(self._made.module).__name__, self._step.states()
         updated = {pair.output for pair in self._state.pairs if pair.input not in states}
-        model = with_outputs(self._made.step, [x.name for x in self._made.step.graph.outputs if x.name not in updated])
+        model = part_of(self._made.step, [x.name for x in self._made.step.graph.outputs if x.name not in updated])
         self._own = [str(value.name) for value in model.graph.outputs]
         self._told = given(model)
         self._variation.put_into(model)
-        self._session = StepRun(model, name, [pair.output for pair in self._state.pairs if pair.output])
+        self._session = StepRun(model, name)
         try:
             with self._variation.of_module():
                 self._choose_inputs()
@@ -319,8 +319,10 @@ class _Beside:
 
     def _with_draws(self) -> StepComparison:
         got, expected = self._both()
-        if self._draws is not None and self._draws.unknown:
-            raise NotComparedError("forward draws random numbers that no other side can be given")
+        if self._draws is not None:
+            if self._draws.unknown:
+                raise NotComparedError("forward draws random numbers that no other side can be given")
+            self._matched = bool(self._told) and self._drawn == [len(x) for x in self._draws.shapes]
         before = {name: numbers(_real(x)) for name, x in self._step.states().items()}
         updates = {
             name: x
@@ -341,9 +343,17 @@ class _Beside:
         def taken(name: str, x: Array) -> Array | Agreed:
             return certification.agreed(got["gradient"].get(name), x, narrow=self._narrow) or x
 
+        got: Results = {}
         try:
+            counts = [sum(x.numel() for x in tensors) for tensors in (self._made.operands.tensors, self._inputs)]
+            if (self._targets or self._before) and counts[0] <= counts[1]:
+                # First, where targets are known: what the module keeps for its gradients is not there yet. Where it
+                # fails, the module may, too; on few elements, which it may refuse, the step could divide by zero.
+                with contextlib.suppress(FailedRunError, NotComparedError):
+                    self._targets = self._targets or self._fitting_targets(())
+                    got = self._of_step()
             with self._run() as (named, loss, wanted):
-                got = self._of_step()
+                got = got or self._of_step()
                 return got, self._of_run(named, loss, wanted, taken)
         except (FailedRunError, NotComparedError):
             raise
@@ -449,9 +459,7 @@ class _Beside:
         if self._draws is not None:
             feeds[PLAN] = np.asarray(self._draws.plan)
         results = self._session.results(feeds)
-        if self._draws is not None:
-            shapes = [results[name] for name in self._session.outputs[len(self._own) :]]
-            self._matched = bool(self._told) and [len(x) for x in shapes] == [len(x) for x in self._draws.shapes]
+        self._drawn = [len(results[name]) for name in self._session.outputs[len(self._own) :]]
         gradients = {name.removeprefix("grad/"): x for name, x in results.items() if is_gradient(name)}
         return {
             "loss": {"loss": results[str(self._state.loss)].reshape(())},
@@ -500,38 +508,41 @@ class _Beside:
         }
         if self._made.what != "train":
             return StepComparison({})
-        every = of_gradients(self._made.step, outputs.values())
-        self._variation.put_into(every)
         if not optimizers.is_torch(self._made.optimizer):
             self.left_out["updates of weights"] = "the optimizer is none of PyTorch's"
-            self._updating(every, outputs.values())
+            self._updating(outputs.values())
             return StepComparison({})
         exact = {name: x for name, x in self._parameters.items() if x.dtype in (torch.float32, torch.float64)}
         if len(exact) < len(self._parameters):
             self.left_out["updates of weights in half precision"] = "they are rounded otherwise"
         comparison = StepComparison({})
-        self._session.let_go()
         for weights in _divided(exact, by_weight=optimizers.is_by_weight(self._made.optimizer)):
-            results = self._updating(every, [outputs[name] for name in weights if name in outputs])
-            got = {name: results[outputs[name]] for name in weights if name in outputs}
             try:
-                expected = self._by_optimizer(weights)
+                compared = self._updated(weights, {name: outputs[name] for name in weights if name in outputs})
             except NotComparedError as error:
                 self.left_out["updates of weights"] = str(error)
                 return StepComparison({})
-            before = {name: numbers(x) for name, x in weights.items()}
-            compared = certification.compare({"update": got}, {"update": expected}, before=before, narrow=self._narrow)
             comparison = comparison.joined(compared)
-            for name in weights:
-                self._gradients.pop(name, None)
         return comparison
 
-    def _updating(self, every: ir.Model, outputs: Collection[str]) -> dict[str, Array]:
+    def _updated(self, weights: Mapping[str, Tensor], outputs: Mapping[str, str]) -> StepComparison:
+        """The comparison of some weights, whose gradients are let go."""
+        results = self._updating(outputs.values())
+        got = {name: results[output] for name, output in outputs.items()}
+        expected = self._by_optimizer(weights)
+        before = {name: numbers(x) for name, x in weights.items()}
+        for name in weights:
+            self._gradients.pop(name, None)
+        return certification.compare({"update": got}, {"update": expected}, before=before, narrow=self._narrow)
+
+    def _updating(self, outputs: Collection[str]) -> dict[str, Array]:
         """New values of weights by the step."""
         if not outputs:
             return {}
-        run = StepRun(with_outputs(every, outputs), type(self._made.module).__name__, outputs)
-        return run.results({f"grad/{name}": x for name, x in self._gradients.items()})
+        gradients = {f"grad/{name}": x for name, x in self._gradients.items()}
+        part = part_of(self._made.step, outputs, gradients)
+        self._variation.put_into(part)
+        return StepRun(part, type(self._made.module).__name__).results(gradients)
 
     def _by_optimizer(self, weights: Mapping[str, Tensor]) -> dict[str, Array]:
         """New values of weights; it may change the gradients.
@@ -555,13 +566,11 @@ class _Beside:
 def _divided(weights: Mapping[str, Tensor], *, by_weight: bool) -> Iterator[Mapping[str, Tensor]]:
     """Weights a few at a time, the largest last: what is made of all would take several times their memory."""
     whole = sum(x.nbytes for x in weights.values())
-    limit = max(whole // _SHARE, _AT_ONCE) if by_weight else whole
-    order = sorted(weights, key=lambda name: weights[name].nbytes if whole > limit else 0)
-    while order:
-        ends = itertools.accumulate(weights[name].nbytes for name in order)
-        count = max(1, sum(end <= limit for end in ends))
-        yield {name: weights[name] for name in order[:count]}
-        order = order[count:]
+    limit = whole // _SHARE + _AT_ONCE if by_weight else whole + 1
+    order = sorted(weights.items(), key=lambda pair: pair[1].nbytes if whole > limit else 0)
+    ends = itertools.accumulate(x.nbytes for _, x in order)
+    for _, group in itertools.groupby(zip(ends, order, strict=True), lambda each: each[0] // limit):
+        yield dict(pair for _, pair in group)
 
 
 def _varied(x: Tensor) -> Tensor:

@@ -157,8 +157,8 @@ def from_torch(
                 break
             except _OtherwiseError as error:
                 tracing = functools.partial(tracing, **error.options)
-    _tell_fixed_steps(module, step, exported)
-    return ir.to_proto(step)
+        _tell_fixed_steps(module, step, exported)
+        return ir.to_proto(step)
 
 
 class _OtherwiseError(Exception):

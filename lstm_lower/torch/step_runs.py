@@ -5,15 +5,20 @@ What onnxruntime would hold copies of is handed over instead: weights as they li
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import math
+import mmap
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.errors import UnsupportedOpError
-from lstm_lower.graph.copies import copy_model
-from lstm_lower.graph.edit import remove_unread
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Workspace
+from lstm_lower.graph.copies import Copier
+from lstm_lower.graph.edit import operands, remove_unread
+from lstm_lower.reachability import reached
 from lstm_lower.runtime.kernels import lacking, only_processor
 from lstm_lower.runtime.proof.certification import NotComparedError
 from lstm_lower.runtime.serialized import default_options, open_session
@@ -22,49 +27,49 @@ from lstm_lower.torch.pytorch_errors import first_line
 
 Array = np.ndarray[Any, Any]
 
-# Bytes from which on weights that no step changes are handed over, too.
+# How memory is asked for that nobody else is to see: what is only read of it is none.
+_PRIVATE: dict[str, Any] = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+# Bytes of weights that no step changes, and numbers in results that begin as zeros, from which on they are handed over.
 _LARGE = 1 << 20
+_PLAIN = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 
 
 class FailedRunError(Exception):
     """The step fails; the message is onnxruntime's."""
 
 
-def with_outputs(model: ir.Model, names: Collection[str | None]) -> ir.Model:
-    """A copy of a model that has some of its outputs, and what is computed for these."""
-    copy = copy_model(model)
-    _keep(copy, [value for value in copy.graph.outputs if value.name in names])
-    return copy
+def part_of(model: ir.Model, outputs: Collection[str | None], given: Collection[str | None] = ()) -> ir.Model:
+    """A copy of what a step computes some of its outputs by; others of its outputs are given to it."""
+    graph = model.graph
+    fed = [value for value in graph.outputs if value.name in given and value.producer() is not None]
+    copies = {
+        value: ir.Value(name=value.name, type=value.type, shape=value.shape, const_value=value.const_value)
+        for value in (*graph.inputs, *graph.initializers.values(), *fed)
+    }
+    wanted = [value for value in graph.outputs if value.name in outputs]
 
+    def made_of(value: ir.Value) -> Collection[ir.Value]:
+        node = None if value in copies else value.producer()
+        return () if node is None else operands(node)
 
-def of_gradients(model: ir.Model, names: Collection[str | None]) -> ir.Model:
-    """A copy of a step that has some of its outputs, and takes gradients in place of computing them."""
-    copy = copy_model(model)
-    gradients = [value for value in copy.graph.outputs if is_gradient(value.name) and value.producer() is not None]
-    outputs = [value for value in copy.graph.outputs if value.name in names]
-    copy.graph.outputs.clear()
-    for value in gradients:
-        fed = ir.Value(name=value.name, type=value.type, shape=value.shape)
-        value.name = f"{value.name}/computed"
-        ir.convenience.replace_all_uses_with(value, fed)
-        copy.graph.inputs.append(fed)
-    _keep(copy, outputs)
-    return copy
+    read = set(reached(wanted, made_of))
+    made = read - copies.keys()
+    copier = Copier(copies)
+    nodes = copier.nodes(node for node in graph if not made.isdisjoint(node.outputs))
+    part = ir.Graph(
+        [copies[value] for value in (*graph.inputs, *fed) if value in read],
+        [copy for value in wanted if (copy := copier.values[value]) is not None],
+        nodes=nodes,
+        initializers=[copies[value] for value in graph.initializers.values() if value in read],
+        opset_imports=dict(graph.opset_imports),
+        name=graph.name,
+    )
+    return ir.Model(part, ir_version=model.ir_version)
 
 
 def is_gradient(name: str | None) -> bool:
     """Whether an output of a step is a gradient."""
     return (name or "").startswith("grad/")
-
-
-def _keep(model: ir.Model, outputs: Collection[ir.Value]) -> None:
-    graph = model.graph
-    graph.outputs.clear()
-    graph.outputs.extend(outputs)
-    remove_unread(graph)
-    for name, value in list(graph.initializers.items()):
-        if not value.uses() and value not in outputs and not value.is_graph_input():
-            del graph.initializers[name]
 
 
 class StepRun:
@@ -74,20 +79,19 @@ class StepRun:
         outputs: names of what it returns.
     """
 
-    def __init__(self, model: ir.Model, name: str, states: Collection[str]) -> None:
+    def __init__(self, model: ir.Model, name: str) -> None:
         """Opens a session.
 
         Args:
             model: a copy, which is changed.
             name: what the module is called in messages.
-            states: outputs that are new states.
 
         Raises:
             NotComparedError: it computes with numbers of a dtype that numpy has not.
             UnsupportedOpError: onnxruntime does not take it.
         """
         self._first = _taken_out(model)
-        self._states = states
+        self._zeros = _zeros_given(model)
         options = default_options()
         # A run that fails is a result like others.
         options.log_severity_level = 4
@@ -105,10 +109,9 @@ class StepRun:
         if any(dtype_of(value) is None for value in declared):
             raise NotComparedError("it takes or returns numbers of a dtype that numpy has not")
         self.outputs = [str(value.name) for value in self._session.get_outputs()]
-        self._results: dict[str, Array] = {}
 
     def results(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """What it computes; gradients and new states lie in the same arrays in each run.
+        """What it computes, as it lies in onnxruntime's memory.
 
         Args:
             feeds: inputs beside the state, of which those are taken that it has.
@@ -117,35 +120,30 @@ class StepRun:
             FailedRunError: it fails.
         """
         binding = self._session.io_binding()
+        begun: dict[str, Array] = {}
         for value in self._session.get_inputs():
             array = feeds.get(value.name, self._first.get(value.name))
+            if value.name in self._zeros:
+                array = begun[self._zeros[value.name]] = _zeros(value.shape, dtype_of(value))
             if array is not None:
-                binding.bind_cpu_input(value.name, np.ascontiguousarray(array))
-        for value in self._session.get_outputs():
-            held = self._held(value)
-            if held is None:
-                binding.bind_output(value.name)
+                binding.bind_cpu_input(value.name, np.asarray(array, order="C"))
+        for name in self.outputs:
+            if name in begun:
+                place = begun[name]
+                binding.bind_output(name, "cpu", 0, place.dtype, place.shape, place.ctypes.data)
             else:
-                binding.bind_output(value.name, "cpu", 0, held.dtype, held.shape, held.ctypes.data)
+                binding.bind_output(name)
         try:
             self._session.run_with_iobinding(binding)
         except Exception as error:
             raise FailedRunError(f"onnxruntime's error {first_line(error)}") from error
-        computed = zip(self.outputs, binding.get_outputs(), strict=True)
-        return {name: self._results[name] if name in self._results else x.numpy() for name, x in computed}
+        return {name: x.numpy() for name, x in zip(self.outputs, binding.get_outputs(), strict=True)} | begun
 
-    def _held(self, value: Any) -> Array | None:
-        """An array for a gradient or new state, of which onnxruntime would return a copy."""
-        large = is_gradient(value.name) or value.name in self._states
-        if large and all(isinstance(size, int) for size in value.shape):
-            if value.name not in self._results:
-                self._results[value.name] = np.empty(value.shape, dtype_of(value))
-            return self._results[value.name]
-        return None
 
-    def let_go(self) -> None:
-        """Forgets the arrays of results, which live as long as others hold them."""
-        self._results.clear()
+def _zeros(shape: Sequence[int], dtype: Any) -> Array:
+    """Zeros that take no memory but for the pages that someone writes into."""
+    memory = mmap.mmap(-1, math.prod(shape) * np.dtype(dtype).itemsize, **_PRIVATE)
+    return np.frombuffer(memory, dtype).reshape(shape)
 
 
 def _taken_out(model: ir.Model) -> dict[str, Array]:
@@ -154,7 +152,7 @@ def _taken_out(model: ir.Model) -> dict[str, Array]:
     plain: dict[str, Array] = {
         name: value.const_value.numpy()
         for name, value in graph.initializers.items()
-        if value.const_value is not None and value.const_value.dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE)
+        if value.const_value is not None and value.const_value.dtype in _PLAIN
     }
     for name, array in plain.items():
         if array.nbytes >= _LARGE and not graph.initializers[name].is_graph_input():
@@ -163,6 +161,25 @@ def _taken_out(model: ir.Model) -> dict[str, Array]:
     for name in first:
         graph.initializers.pop(name).const_value = None
     return first
+
+
+def _zeros_given(model: ir.Model) -> dict[str, str]:
+    """Lets large results for which rows are added to zeros, gradients of tables, begin as inputs; input -> result.
+
+    Zeros that nobody writes into take neither memory nor time, and a kernel copies none that lie where its result does.
+    """
+    facts, found = Workspace.of(model).facts, {}
+    for value in model.graph.outputs:
+        view, shape = facts.maker(value), value.shape
+        if value.dtype not in _PLAIN or shape is None or not shape.is_static() or math.prod(shape.numpy()) < _LARGE:
+            continue
+        if isinstance(view, std.Scatter) and facts.uniform(view.data) == 0:
+            zeros = ir.Value(name=f"{value.name}/zeros", type=value.type, shape=value.shape)
+            view.node.replace_input_with(0, zeros)
+            model.graph.inputs.append(zeros)
+            found[str(zeros.name)] = str(value.name)
+    remove_unread(model.graph)
+    return found
 
 
 def _refused(refused: Exception, model: ir.Model, name: str) -> Exception:

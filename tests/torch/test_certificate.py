@@ -24,7 +24,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.autograd import Function  # noqa: E402
 
-from lstm_lower.torch import autograd_comparison, optimizers  # noqa: E402
+from lstm_lower.torch import autograd_comparison, optimizers, step_runs  # noqa: E402
 from lstm_lower.torch.importer import FIXED_AXES, FixedStepsWarning  # noqa: E402
 
 
@@ -198,6 +198,18 @@ def test_updates_of_many_weights_are_compared_a_few_at_a_time(make: Any, monkeyp
     )
     with pytest.raises(UnsupportedOpError, match=r"another update of 'b\.bias'[^']*, 'b\.weight'[^']*; write"):
         ll.from_torch(net, torch.randn(5, 4), "mse", make(groups, 0.1))
+
+
+def test_a_large_table_has_its_gradient_in_zeros_that_are_new_in_each_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_runs, "_LARGE", 1)
+    made: list[tuple[int, ...]] = []
+    zeros = step_runs._zeros
+    monkeypatch.setattr(step_runs, "_zeros", lambda shape, dtype: made.append(tuple(shape)) or zeros(shape, dtype))
+    net = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 3))
+    step = ll.from_torch(net, torch.tensor([[1, 2, 2], [5, 1, 0]]), "mse", torch.optim.SGD(net.parameters(), 0.1))
+    assert made == [(9, 4), (9, 4)]
+    assert compared(step).errors["gradient"]["0.weight"] < 1e-5
+    assert len(compared(step).also) == 1
 
 
 class Twice(torch.autograd.Function):

@@ -176,7 +176,7 @@ def _transpose(op: std.Transpose, b: Builder, dys: Cotangents) -> Gradients:
         left, right = (b.operand(product, index) for index in (0, 1))
         turned = b.facts.maker(left.value)
         if isinstance(turned, std.Transpose) and turned.perm == (1, 0) and len(right.shape or ()) == 2:
-            # A weight that is read transposed is larger than the rows of which its gradient is a product: (X' Y)' = Y' X.
+            # A weight that is read transposed is larger than what its gradient is a product of: (X' Y)' = Y' X.
             return right.mT @ b.operand(turned)
     order = sorted(range(len(op.perm)), key=op.perm.__getitem__)
     return b.transpose(dys[0], order)
