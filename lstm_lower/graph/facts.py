@@ -289,16 +289,15 @@ class Facts:
 
     def view(self, node: ir.Node | None) -> std.Standard | None:
         """The view of a node of ONNX's own operators; `None` for others, in older models, and in a function's form."""
-        try:
-            return self._views[node]
-        except KeyError:
+        # Asked first: to raise takes about as long as to make a view.
+        if node not in self._views:
             assert node is not None
             kind = std.VIEWS.get(node.op_type) if self.opset >= std.OLDEST_VIEWED else None
             kind = kind if kind is not None and kind.domain == node.domain else None
             attributes = node.attributes.data
             refers = bool(attributes) and any(attribute.is_ref() for attribute in attributes.values())
-            self._views[node] = view = None if kind is None or refers else kind(node, self)
-            return view
+            self._views[node] = None if kind is None or refers else kind(node, self)
+        return self._views[node]
 
     def maker(self, value: ir.Value | None) -> std.Standard | None:
         """The view of the node that makes a value."""

@@ -63,7 +63,7 @@ class ReverseMode:
 
     def _node(self, node: ir.Node, dys: list[Expr | None]) -> None:
         view = self.builder.facts.view(node)
-        if view is None or is_flat(view) or self.active.isdisjoint(operands(node)):
+        if view is None or self.active.isdisjoint(operands(node)) or is_flat(view):
             return
         rule = rule_of(type(view))
         if rule is None:

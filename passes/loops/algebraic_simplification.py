@@ -9,6 +9,8 @@ may allow another's. Takes time linear in the number of nodes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
@@ -41,15 +43,17 @@ class AlgebraicSimplification(Rewriting, OnGraphs, LoopPass):
 
     def node(self, node: ir.Node, builder: Builder, replaced: list[ir.Node]) -> bool:
         """Simplifies a node and its subgraphs."""
-        shaped = is_scan(node) and self._parameter_shapes(Loop(node, self.space))
+        # Most nodes have no attributes at all.
+        shaped = bool(node.attributes.data) and is_scan(node) and self._parameter_shapes(Loop(node, self.space))
         return super().node(node, builder, replaced) or shaped
 
     def where(self, node: ir.Node) -> bool:
         """Whether a node is known as a constant, or one that rules are registered for."""
-        view = self.facts.view(node)
+        facts = self.facts
+        view = facts.view(node)
         if view is None or isinstance(view, std.Constant):
             return False
-        changed = self._has_changed(node)
+        changed = self._has_changed(node, facts.asked)
         if isinstance(view, std.Identity):
             # It depends on what is an output, too. One makes a body's output of what stands outside; code motion would
             # put it in a constant's place again.
@@ -57,12 +61,12 @@ class AlgebraicSimplification(Rewriting, OnGraphs, LoopPass):
         return changed and (
             isinstance(view, std.Elementwise)
             or simplifies.of(type(view)) is not None
-            or self.facts.constant(view.output) is not None
+            or facts.constant(view.output) is not None
         )
 
     def formula(self, node: ir.Node, builder: Builder) -> Results | None:
         """Emits something simpler."""
-        facts = self.facts
+        facts = builder.facts
         view = facts.view(node)
         assert view is not None
         array = facts.constant(view.output) if len(node.outputs) == 1 else None
@@ -77,9 +81,9 @@ class AlgebraicSimplification(Rewriting, OnGraphs, LoopPass):
         results = None if rule is None else rule(view, builder)
         return narrowed(view, builder) if results is None and isinstance(view, std.Elementwise) else results
 
-    def _has_changed(self, node: ir.Node) -> bool:
+    def _has_changed(self, node: ir.Node, asked: dict[ir.Node, Sequence[ir.Value | None]]) -> bool:
         """Whether a node, or what leads to it as far as rules look back, has changed since rules were asked of it."""
-        asked, near = self.facts.asked, self._near
+        near = self._near
         if asked.get(node) is node.inputs:
             distance = max([near.get(value, 0) for value in node.inputs], default=0) if near else 0
         else:

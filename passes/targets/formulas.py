@@ -104,7 +104,7 @@ def product_of_matrices(view: std.MatMul, b: Builder) -> list[Expr]:
 def is_of_moved_halves(view: std.MatMul) -> bool:
     """Whether a product is one of halves of which a Transpose moves other axes than the last two."""
     # One operand may come from a function, of whose results nothing is known.
-    halves = HALF in map(view.facts.dtype, view.inputs)
+    halves = HALF in map(view.facts.dtype, view.node.inputs)
     return halves and any(_moves_batch(view.facts.maker(value)) for value in view.inputs)
 
 
@@ -120,7 +120,7 @@ def moved_after(view: std.MatMul, b: Builder) -> list[Expr]:
 
 def is_of_cast_transposes(view: std.MatMul) -> bool:
     """Whether a Cast stands between a Transpose of other axes than the last two and a product."""
-    return any(_cast_after_move(value, view.facts) is not None for value in view.inputs)
+    return any(_cast_after_move(value, view.facts) is not None for value in view.node.inputs)
 
 
 def cast_first(view: std.MatMul, b: Builder) -> list[Expr]:
