@@ -155,6 +155,42 @@ def test_products_with_the_same_matrix_become_one(form: str, is_open: bool) -> N
     assert sum(name in ("MatMul", "Gemm") for name in operators) == left
 
 
+# Operands beside each other in one, and how many Transposes lay them out.
+SUM = "w = Gemm <transA = 1> (both, g) b = ReduceSum(g, rows) "
+FLAT = "both = Flatten <axis = 2> (two) "
+LEFT, READ = "c = Neg(b)", "k = ReduceMax <keepdims = 0> ({}) c = Mul(b, k)"
+BESIDE = {
+    "matrices": ("k = Sin(flat) both = Concat <axis = 1> (flat, k) " + SUM + LEFT, 2),
+    "sequences": ("k = Sin(ys) two = Concat <axis = 2> (ys, k) " + FLAT + SUM + LEFT, 2),
+    "matrix behind the sum": (
+        "k = Sin(ys) n = Neg(ys) two = Concat <axis = -1> (ys, k, n) b = ReduceSum(g, rows) "
+        + FLAT + "w = Gemm <transA = 1> (both, g) " + LEFT,
+        3,
+    ),
+    "read besides": ("both = Concat <axis = 1> (flat, flat) " + SUM + READ.format("both"), 1),
+    "read as a sequence": ("two = Concat <axis = 2> (ys, ys) " + FLAT + SUM + READ.format("two"), 1),
+    "many": ("k = Sin(flat) both = Concat <axis = 1> (flat, k, flat, k, flat) " + SUM + LEFT, 1),
+    "below each other": (
+        "part = Slice(flat, rows, one, rows) rest = Slice(flat, one, most, rows) "
+        "both = Concat <axis = 0> (part, rest) " + SUM + LEFT,
+        1,
+    ),
+    "no sum": ("both = Concat <axis = 1> (flat, flat) w = Gemm <transA = 1> (both, g) c = Neg(flat)", 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize("form", BESIDE)
+def test_operands_beside_each_other_are_laid_out_each(form: str, is_open: bool) -> None:
+    """What is joined with others anyhow is not joined twice."""
+    text, transposes = BESIDE[form]
+    most = "most = Constant <value = int64[1] {9223372036854775807}> () "
+    model, feeds = case(columns=512, is_open=is_open, sum_of_rows=most + AXES + text)
+    modified, _, operators = applied(model, feeds)
+    assert modified
+    assert operators.count("Transpose") == transposes
+
+
 def applied(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> tuple[bool, list[str], list[str]]:
     """Whether the pass changed something, why not, and the operators that are left; results are as before."""
     work = ir.from_proto(model)
