@@ -42,7 +42,6 @@ class _Finding(FunctionMode):
         self.found: dict[int, Tensor] = {}
 
     def on_call(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
-        """Looks at operands and results."""
         for x in tree_leaves((args, kwargs)):
             if isinstance(x, Tensor) and id(x) not in self._known:
                 self.found[id(x)] = x
@@ -59,7 +58,6 @@ class _Replacing(FunctionMode):
         self._places = places
 
     def on_call(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
-        """Calls the function of the operands."""
         args, kwargs = put_in((args, kwargs), self._places)
         return func(*args, **kwargs)
 
@@ -195,10 +193,6 @@ class Plainly(FunctionMode):
             return plain(*args, **kwargs)
 
 
-def _cond(pred: Any, true_fn: Function, false_fn: Function, operands: Sequence[Any]) -> Any:
-    return (true_fn if pred else false_fn)(*operands)
-
-
 def _while_loop(cond_fn: Function, body_fn: Function, carried: Any, additional: Any) -> Any:
     spec = tree_flatten(tuple(carried))[1]
     leaves = list(carried)
@@ -215,10 +209,6 @@ def _scan(combine_fn: Function, init: Sequence[Any], xs: Sequence[Any], addition
         made.append(own)
     assert spec is not None  # PyTorch refuses to go over nothing
     return tree_unflatten([*carried, *map(torch.stack, zip(*made, strict=True))], spec)
-
-
-def _map(f: Function, xs: Sequence[Tensor], args: Sequence[Any]) -> Any:
-    return _scan(f, (), xs, args)
 
 
 def _check_packed(x: Tensor, lengths: Tensor, batch_first: bool) -> None:
@@ -293,10 +283,10 @@ def any_length() -> contextlib.AbstractContextManager[None]:
 
 
 _PLAIN: dict[Any, Function] = {
-    torch.ops.higher_order.cond: _cond,
+    torch.ops.higher_order.cond: lambda pred, true_fn, false_fn, operands: (true_fn if pred else false_fn)(*operands),
     torch.ops.higher_order.while_loop: _while_loop,
     torch.ops.higher_order.scan: _scan,
-    torch.ops.higher_order.map_impl: _map,
+    torch.ops.higher_order.map_impl: lambda f, xs, args: _scan(f, (), xs, args),
 }
 
 

@@ -39,7 +39,7 @@ from lstm_lower.torch.control_flow import any_length, batches_first
 from lstm_lower.torch.derivatives import derivatives_written, with_inner_gradients
 from lstm_lower.torch.hooks import refuse_others
 from lstm_lower.torch.interception import Interception
-from lstm_lower.torch.interface import ModuleOperands, Step, are_equal, attributes_kept
+from lstm_lower.torch.interface import ModuleOperands, Step, are_equal, attributes_kept, weights
 from lstm_lower.torch.lengths import MORE_STEPS, STEPS, Lengths
 from lstm_lower.torch.modules import all_classes_scored, cumulative_averages, masks_unread, unchecked_distributions
 from lstm_lower.torch.open_lengths import Length, PiecesPass, UnlikeError, extrapolated
@@ -308,8 +308,7 @@ def _extended(traced: Traced) -> Exported:
 
 
 def _rolled(step: Step, model: ir.Model) -> ir.Model:
-    weights = {name for name, _ in (*step.module.named_parameters(), *step.module.named_buffers())}
-    rolling = LoopRerolling(weights, tied, maps=True)
+    rolling = LoopRerolling({name for name, _ in weights(step.module)}, tied, maps=True)
     return run_passes(model, [*preparing_passes(), CommonSubexpressionElimination(), rolling, PiecesPass()])
 
 
@@ -336,9 +335,8 @@ def _translated(traced: Traced) -> Exported:
 
 def _first_names(module: nn.Module) -> dict[str, str]:
     """The names by which a step's trace holds parameters and buffers, with those of the module itself."""
-    held = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
     first: dict[int, str] = {}
-    return {f"module.{name}": first.setdefault(id(x), name) for name, x in held}
+    return {f"module.{name}": first.setdefault(id(x), name) for name, x in weights(module)}
 
 
 def _changed(model: ir.Model, states: Sequence[str]) -> dict[str, str]:

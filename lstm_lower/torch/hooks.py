@@ -130,14 +130,6 @@ def handed_on(x: Tensor) -> Tensor:
     return x
 
 
-def _refused(where: str) -> UnsupportedOpError:
-    return UnsupportedOpError(
-        f"{where} requires gradients as they follow from its operations, got a hook that may change them; remove it "
-        "(handle.remove()), and limit gradients by clip_norm or clip_value of ll.Trainer, or by hooks on parameters "
-        "and on tensors in forward"
-    )
-
-
 def refuse_others(module: nn.Module) -> None:
     """Refuses hooks on gradients of modules, and those that see a gradient when it is complete."""
     held: list[tuple[tuple[str, Any], Sequence[str]]] = [
@@ -146,4 +138,8 @@ def refuse_others(module: nn.Module) -> None:
     held += [(each, ("_post_accumulate_grad_hooks",)) for each in module.named_parameters()]
     for (name, each), hooks in held:
         if any(getattr(each, hook, None) for hook in hooks):
-            raise _refused(f"'{name.removeprefix('module.')}'")
+            raise UnsupportedOpError(
+                f"'{name.removeprefix('module.')}' requires gradients as they follow from its operations, got a hook "
+                "that may change them; remove it (handle.remove()), and limit gradients by clip_norm or clip_value of "
+                "ll.Trainer, or by hooks on parameters and on tensors in forward"
+            )

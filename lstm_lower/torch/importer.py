@@ -39,7 +39,7 @@ from lstm_lower.torch import examples, losses, optimizers, pytorch_errors, state
 from lstm_lower.torch.autograd_comparison import OtherSizesError, TorchStep, certified, gradients_unseen
 from lstm_lower.torch.axes import DynamicShapes
 from lstm_lower.torch.export import Exported, Traced, closed_further, settled, steps_closed, trace
-from lstm_lower.torch.interface import ModuleOperands, brief, named_tensors, numbers
+from lstm_lower.torch.interface import ModuleOperands, as_tensors, brief, named_tensors, numbers
 from lstm_lower.torch.own_gradients import OwnGradientsTakenPass, results_alone, tied
 from lstm_lower.torch.size_comparison import OpenSizes
 from lstm_lower.torch.wrappers import module_of
@@ -118,7 +118,7 @@ def from_torch(
     optimizer = optimizers.configured(optimizer)
     optimizers.check(optimizer, schedule_steps)
     examples.checked("example_inputs", example_inputs)
-    targets = losses.tensors_of(example_targets)
+    targets = [] if example_targets is None else as_tensors("example_targets", example_targets)
     examples.checked("example_targets", targets)
     names = losses.target_names(targets)
     formula, traced = _loss(loss, has_targets=example_targets is not None)

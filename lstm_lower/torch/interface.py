@@ -275,6 +275,11 @@ def attributes_kept(module: nn.Module) -> contextlib.AbstractContextManager[None
     return contents_kept(*held)
 
 
+def weights(module: nn.Module) -> list[tuple[str, Tensor]]:
+    """A module's parameters and buffers, those that are shared under all their names."""
+    return [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+
+
 def copied_weights(module: nn.Module, *, parameters: bool) -> dict[int, Tensor]:
     """Puts copies in the place of buffers, and perhaps of parameters; `attributes_kept` puts them back.
 

@@ -46,7 +46,6 @@ class _Counting(FunctionMode):
         self.calls: collections.Counter[_Call] = collections.Counter()
 
     def on_call(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
-        """Counts one."""
         line = _line()
         if line is not None:
             self.calls[func, line] += 1

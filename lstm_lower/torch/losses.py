@@ -16,7 +16,7 @@ from torch.nn import functional
 from lstm_lower.graph.builder import Expr
 from lstm_lower.passes.training import losses
 from lstm_lower.passes.training.losses import Loss, Target
-from lstm_lower.torch.interface import as_tensors, named_tensors, numbers
+from lstm_lower.torch.interface import named_tensors, numbers
 
 # Ours -> PyTorch's module and function.
 _LOSSES: dict[type[Loss], tuple[type[nn.Module], Callable[..., Any]]] = {
@@ -117,12 +117,3 @@ def target_names(targets: Sequence[Tensor]) -> list[str]:
 def by_element(loss: Loss) -> bool:
     """Whether a loss compares a prediction with a target element by element."""
     return type(loss).targets is Loss.targets
-
-
-def tensors_of(examples: Any) -> list[Tensor]:
-    """Example targets: one, or several in a tuple or list.
-
-    Raises:
-        InvalidInputError: they are none.
-    """
-    return [] if examples is None else as_tensors("example_targets", examples)

@@ -25,14 +25,13 @@ def logarithms_allowed() -> contextlib.AbstractContextManager[None]:
 
 
 def open_arithmetic() -> contextlib.AbstractContextManager[None]:
-    """Leaves open what `math` and numpy make of open sizes, and has `round` and `divmod`, which PyTorch lacks."""
+    """Leaves open what `math` and numpy make of open sizes, and has `divmod`, which PyTorch lacks."""
     logarithm: Callable[[Any], Any] = torch._sym_log2  # type: ignore[attr-defined]
     formulas: dict[str, Callable[..., Any]] = {
         "exp": lambda x: 2.0 ** (x * math.log2(math.e)),
         "isqrt": lambda x: math.floor(x**0.5),
         "log": lambda x: logarithm(x) * math.log(2),
         "log2": logarithm,
-        "pow": lambda x, y: (x * 1.0) ** y,
         "sqrt": lambda x: x**0.5,
     }
 
@@ -44,23 +43,13 @@ def open_arithmetic() -> contextlib.AbstractContextManager[None]:
 
         return called
 
-    def nearest(x: Any, digits: int | None = None) -> Any:
-        if digits is not None:
-            raise TypeError("round of an open size requires no digits")
-        # To the even one of two that are as near, by the quarter of 2x - 1, which is whole there alone.
-        quarter = (2 * x - 1) / 4
-        return math.floor(x + 0.5) + math.ceil(quarter) - math.floor(quarter) - 1
-
-    def with_rest(x: Any, divisor: Any) -> Any:
-        return x // divisor, x % divisor
-
-    # Functions of numpy call methods of their names.
-    methods = {name: formulas[name] for name in ("exp", "log", "log2", "sqrt")} | {"rint": nearest}
+    # Functions of numpy call methods of their names, which Python's own functions cannot be.
+    methods = {name: formulas[name] for name in ("exp", "log", "log2", "sqrt")}
+    methods["rint"] = lambda x: round(x)  # noqa: PLW0108
     return all_replaced(
         *((math, name, either(getattr(math, name), formula)) for name, formula in formulas.items()),
         *((kind, *method) for kind in (torch.SymInt, torch.SymFloat) for method in methods.items()),
-        (torch.SymFloat, "__round__", nearest),
-        (torch.SymInt, "__divmod__", with_rest),
+        (torch.SymInt, "__divmod__", lambda x, divisor: (x // divisor, x % divisor)),
     )
 
 

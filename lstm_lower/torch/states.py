@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from lstm_lower.passes.training.step import needed
 from lstm_lower.records import state as training_state
 from lstm_lower.records.holdings import Holdings
+from lstm_lower.torch.interface import weights
 
 
 def read_in(model: ir.Model) -> set[str]:
@@ -23,8 +24,7 @@ def read_in(model: ir.Model) -> set[str]:
 def held_in(module: nn.Module, names: Collection[str]) -> set[str]:
     """Those among names that are floating parameters and buffers of a module's state dict."""
     held = {id(value) for value in module.state_dict(keep_vars=True).values() if value.is_floating_point()}
-    own = (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False))
-    return {name for name, value in own if id(value) in held} & set(names)
+    return {name for name, value in weights(module) if id(value) in held} & set(names)
 
 
 def held_by(module: nn.Module, step: ir.Model, read: set[str]) -> Holdings:
@@ -39,10 +39,7 @@ def held_by(module: nn.Module, step: ir.Model, read: set[str]) -> Holdings:
     """
     inputs = {pair.input for pair in training_state.read(step).pairs}
     names: dict[int, list[str]] = {}
-    for name, value in (
-        *module.named_parameters(remove_duplicate=False),
-        *module.named_buffers(remove_duplicate=False),
-    ):
+    for name, value in weights(module):
         names.setdefault(id(value), []).append(name)
     states, constants, values = {}, {}, {}
     kept = module.state_dict(keep_vars=True)

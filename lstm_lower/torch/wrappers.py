@@ -31,8 +31,10 @@ def module_of(given: Any) -> nn.Module:
         raise InvalidInputError(f"from_torch requires an nn.Module, got {type(given).__name__}{way}")
     module: nn.Module = unwrapped(given)
     scripted = [
-        f"'{name}'" if name else "the whole" for name, part in module.named_modules() if _is_script(part)
-    ]  # fmt: skip
+        f"'{name}'" if name else "the whole"
+        for name, part in module.named_modules()
+        if isinstance(part, (torch.jit.ScriptModule, torch.jit.ScriptFunction))
+    ]
     if scripted:
         raise UnsupportedOpError(
             f"from_torch requires a module of Python code, got TorchScript ({some(scripted)}), which torch.export does "
@@ -52,10 +54,6 @@ def module_of(given: Any) -> nn.Module:
             "call it outside of torch.device('meta') and FakeTensorMode, or with torch.set_default_device('cpu')"
         )
     return module
-
-
-def _is_script(part: nn.Module) -> bool:
-    return isinstance(part, (torch.jit.ScriptModule, torch.jit.ScriptFunction))
 
 
 def _check_weights(module: nn.Module) -> None:
