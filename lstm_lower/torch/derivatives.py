@@ -161,22 +161,6 @@ def _for_each(func: Function, *_: Any, **__: Any) -> Function:
     return called
 
 
-def _basis(values: Sequence[Tensor], counts: Sequence[int]) -> tuple[Tensor, ...]:
-    """Of each tensor a row for each element of all: one at that element, zeros elsewhere."""
-    sizes = [int(count) for count in counts]
-    rows = torch.split_with_sizes(torch.eye(sum(sizes)), sizes, 1)
-    return tuple(row.to(x.dtype).reshape(-1, *x.shape) for x, row in zip(values, rows, strict=True))
-
-
-def _chunks(values: Sequence[Tensor], counts: Sequence[int], chunk_size: int | None = None) -> list[Any]:
-    """The same in parts, of which one at once is enough, as they are taken row by row."""
-    rows = _basis(values, counts)
-    if chunk_size is None:
-        return [rows]
-    starts = range(0, rows[0].shape[0], chunk_size)
-    return [tuple(x[start : start + chunk_size] for x in rows) for start in starts]
-
-
 def _backward(*_: Any, **__: Any) -> None:
     raise _refused("torch.autograd.grad, got a call of backward", "grad(loss, inputs, create_graph=True) is the same")
 
@@ -190,8 +174,6 @@ def derivatives_written() -> contextlib.AbstractContextManager[None]:
         (transforms, "_jvp_with_argnums", _jvp),
         (transforms, "grad_and_value_impl", _grad_and_value),
         (transforms, "vmap", _for_each),
-        (transforms, "_construct_standard_basis_for", _basis),
-        (transforms, "_chunked_standard_basis_for_", _chunks),
         (torch.autograd, "backward", _backward),
     )
 
