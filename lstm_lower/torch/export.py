@@ -235,9 +235,8 @@ def trace(
 
     Args:
         module: the module; it is not changed.
-        example_inputs: what `forward` takes: a tensor, a tuple by position, or a mapping by name.
-        dynamic_shapes: `auto` for all axes open that the module's code leaves open, but of pictures the batch alone;
-            input -> axes that are open; `None` for none.
+        example_inputs: see `from_torch`.
+        dynamic_shapes: see there.
         loss: a function of the module's result and targets, whose result becomes the output `loss`.
         example_targets: what the loss takes beside the module's result.
         target_names: their names.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -69,8 +69,8 @@ class Interception(FunctionMode):
                 self._stopped.clear()
                 for x in operands:
                     self._blank.pop(id(x), None)
-                if func not in _DETACHING:
-                    self._vary(operands, results)
+                if func not in _DETACHING and any(map(self._requires_grad, operands)):
+                    self._varying |= {id(x): x for x in results if x.is_floating_point() or x.is_complex()}
         return result
 
     def _result(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -115,10 +115,6 @@ class Interception(FunctionMode):
             return NotImplemented
         input.copy_(value.detach())
         return None
-
-    def _vary(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> None:
-        if any(map(self._requires_grad, operands)):
-            self._varying |= {id(x): x for x in results if x.is_floating_point() or x.is_complex()}
 
     def _requires_grad(self, input: Tensor) -> bool:  # noqa: A002
         return input.requires_grad or id(input) in self._varying

@@ -177,32 +177,29 @@ def _check(cls: type[Any], operands: Sequence[Any]) -> None:
 
 def own_gradients_traced() -> contextlib.AbstractContextManager[None]:
     """Writes nodes of functions with a gradient of their own."""
-    kind = torch.autograd.Function
-    before, functions = vars(kind)["apply"], _Functions()
+    functions = _Functions()
 
-    def apply(cls: type[Any], *operands: Any) -> Any:
-        if cls is torch.utils.checkpoint.CheckpointFunction:
-            # What is computed once more is the same, and nothing that must be kept from gradients.
-            function, _, *rest = operands
-            return function(*rest)
-        if cls is torch.nn.modules._functions.CrossMapLRN2d:
-            raise UnsupportedOpError(
-                "CrossMapLRN2d requires sums over neighbouring channels, got PyTorch's, which keep the first in all "
-                "windows, and gradients that are not theirs; nn.LocalResponseNorm takes the same arguments"
-            )
-        if cls.__module__.startswith("torch."):
-            return before.__get__(None, cls)(*operands)
-        return functions.applied(cls, operands)
+    def in_place_of(before: Any) -> Any:
+        def apply(cls: type[Any], *operands: Any) -> Any:
+            if cls is torch.utils.checkpoint.CheckpointFunction:
+                # What is computed once more is the same, and nothing that must be kept from gradients.
+                function, _, *rest = operands
+                return function(*rest)
+            if cls is torch.nn.modules._functions.CrossMapLRN2d:
+                raise UnsupportedOpError(
+                    "CrossMapLRN2d requires sums over neighbouring channels, got PyTorch's, which keep the first in "
+                    "all windows, and gradients that are not theirs; nn.LocalResponseNorm takes the same arguments"
+                )
+            if cls.__module__.startswith("torch."):
+                return before.__get__(None, cls)(*operands)
+            return functions.applied(cls, operands)
 
-    def applied_within(cls: type[Any], *operands: Any) -> Any:
-        if cls.__module__.startswith("torch."):
-            return foreign.__get__(None, cls)(*operands)
-        return apply(cls, *operands)
+        return classmethod(apply)
 
     # Packages keep `scan = Scan.apply`, which is PyTorch's own, and calls that of the base.
-    base = torch.autograd.function._SingleLevelFunction
-    foreign = vars(torch._C._FunctionBase)["apply"]
-    return all_replaced((kind, "apply", classmethod(apply)), (base, "apply", classmethod(applied_within)))
+    kind, base = torch.autograd.Function, torch.autograd.function._SingleLevelFunction
+    befores = vars(kind)["apply"], vars(torch._C._FunctionBase)["apply"]
+    return all_replaced(*((each, "apply", in_place_of(x)) for each, x in zip((kind, base), befores, strict=True)))
 
 
 class _Functions:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -167,23 +167,15 @@ def _traced_layers(
     return tuple(RECURRENT(kind, x, lengths, states, weights, biased, layers, share, bidirectional, batch_first))
 
 
-@contextlib.contextmanager
-def unchecked_packs() -> Iterator[None]:
+def unchecked_packs() -> contextlib.AbstractContextManager[None]:
     """Leaves out the checks of layers that would make a number of the batch size of a packed sequence."""
-    kinds = [kind for kind in (nn.RNNBase, nn.LSTM, nn.GRU, nn.RNN) if "check_forward_args" in vars(kind)]
-    checks = {kind: kind.check_forward_args for kind in kinds}
+    check = nn.RNNBase.check_forward_args
 
-    def unless_packed(check: Callable[..., None]) -> Callable[..., None]:
-        def checked(self: Any, x: Tensor, states: Any, batch_sizes: Tensor | None) -> None:
-            if batch_sizes is None:
-                check(self, x, states, batch_sizes)
+    def unless_packed(self: Any, x: Tensor, states: Any, batch_sizes: Tensor | None) -> None:
+        if batch_sizes is None:
+            check(self, x, states, batch_sizes)
 
-        return checked
-
-    with contextlib.ExitStack() as held:
-        for kind, check in checks.items():
-            held.enter_context(replaced(kind, "check_forward_args", unless_packed(check)))
-        yield
+    return replaced(nn.RNNBase, "check_forward_args", unless_packed)
 
 
 # Formulas.
