@@ -34,7 +34,6 @@ from lstm_lower.records import state as training_state
 from lstm_lower.records.lengths import by_input
 from lstm_lower.records.origin import Origin
 from lstm_lower.records.state import Role, StatePair
-from lstm_lower.replacement import all_replaced
 from lstm_lower.torch import examples, losses, optimizers, pytorch_errors, states
 from lstm_lower.torch.autograd_comparison import OtherSizesError, TorchStep, certified, gradients_unseen
 from lstm_lower.torch.axes import DynamicShapes
@@ -414,8 +413,14 @@ def parameter_names(module: nn.Module, model: ir.Model) -> dict[int, str]:
 def evaluation_mode(module: nn.Module) -> Iterator[bool]:
     """A module in evaluation mode, and whether it was in another; each part has its own mode again afterwards."""
     training = [part for part in module.modules() if part.training]
-    with all_replaced(*((part, "training", False) for part in training)):
+    for part in training:
+        part.training = False
+    try:
         yield bool(training)
+    finally:
+        # Set, as it was: what `torch.compile` puts around a module hands it on.
+        for part in training:
+            part.training = True
 
 
 @dataclasses.dataclass
