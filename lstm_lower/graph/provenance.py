@@ -15,6 +15,7 @@ from lstm_lower.graph.subgraphs import all_graphs
 Sources = tuple[int, ...]
 
 _KEY = "lstm_lower.provenance"
+_LINE = "lstm_lower.line"
 
 
 def mark(model: ir.Model) -> list[ir.Node]:
@@ -38,6 +39,17 @@ def record(node: ir.Node, stands_for: Sources) -> None:
     """Lets a node that stands for nothing yet stand for source nodes."""
     if stands_for and not sources(node):
         node.meta[_KEY] = stands_for
+
+
+def record_line(node: ir.Node, place: str | None) -> None:
+    """Notes the line of somebody's program that a node was written for, as `file.py:12`."""
+    node.meta[_LINE] = place
+
+
+def line(node: ir.Node) -> str | None:
+    """That line, where it is known."""
+    place: str | None = node.meta.get(_LINE)
+    return place
 
 
 def inherit(node: ir.Node | None, original: ir.Node) -> None:

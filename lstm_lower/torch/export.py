@@ -21,6 +21,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.gradient_preparation import preparing_passes
 from lstm_lower.passes.loops.common_subexpression_elimination import CommonSubexpressionElimination
+from lstm_lower.passes.loops.length_extrapolation import Length, PiecesPass, UnlikeError, extrapolated
 from lstm_lower.passes.loops.rerolling import LoopRerolling
 from lstm_lower.passes.targets.formulas import may_be_of_nothing, mean_by_count
 from lstm_lower.passes.targets.legalize import RowsPass
@@ -42,7 +43,6 @@ from lstm_lower.torch.interception import Interception
 from lstm_lower.torch.interface import ModuleOperands, Step, are_equal, attributes_kept, weights
 from lstm_lower.torch.lengths import MORE_STEPS, STEPS, Lengths
 from lstm_lower.torch.modules import all_classes_scored, cumulative_averages, masks_unread, unchecked_distributions
-from lstm_lower.torch.open_lengths import Length, PiecesPass, UnlikeError, extrapolated
 from lstm_lower.torch.own_gradients import own_gradients_traced, tied
 from lstm_lower.torch.pytorch_errors import raised, way_around
 from lstm_lower.torch.size_arithmetic import logarithms_allowed, open_arithmetic, open_numbers

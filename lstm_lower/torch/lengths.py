@@ -1,6 +1,6 @@
 """Numbers of steps of loops in Python: axes of inputs by which a module's code does more, and where it does.
 
-Such a loop is traced at a few steps and at one more (`open_lengths`), whatever the example's length is.
+Such a loop is traced at a few steps and at one more (`length_extrapolation`), whatever the example's length is.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lstm_lower.passes.loops.length_extrapolation import Length
 from lstm_lower.records.lengths import Law, Place
 from lstm_lower.torch.axes import Axes, Requested
 from lstm_lower.torch.control_flow import any_length
 from lstm_lower.torch.interface import Step
 from lstm_lower.torch.loops import LOOP
 from lstm_lower.torch.modes import Args, FunctionMode, Kwargs
-from lstm_lower.torch.open_lengths import Length
 from lstm_lower.torch.pytorch_errors import is_users
 from lstm_lower.torch.trials import FORMS, RefusedError, Trials
 

@@ -44,8 +44,6 @@ F = TypeVar("F", bound=Formula)
 Size = int | Expr
 
 TRANSLATIONS: dict[Any, Formula] = {}
-# What a node is known by that holds the lines of the call which it comes from, as PyTorch notes them.
-STACK = "stack"
 # Of complex numbers, where that is another formula than of real ones.
 _OF_COMPLEX: dict[Any, Formula] = {}
 

@@ -15,6 +15,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.graph import provenance
 from lstm_lower.graph.builder import Builder, Expr, Workspace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.names import Names
@@ -46,7 +47,7 @@ from lstm_lower.torch.aten.changes import TensorNames, in_place, needed
 from lstm_lower.torch.aten.control_flow import CHECKS
 from lstm_lower.torch.aten.decompositions import simple
 from lstm_lower.torch.aten.evaluation import Evaluated, replace_operands
-from lstm_lower.torch.aten.registry import STACK, AtenCall, Formula, called, translation
+from lstm_lower.torch.aten.registry import AtenCall, Formula, called, line, translation
 from lstm_lower.torch.aten.sizes import OpenSizeError, Sizes
 from lstm_lower.torch.aten.sizes import formula as size_formula
 
@@ -209,9 +210,10 @@ class Translation:
                 f"{called(node)} requires a translation, got none; write it with other PyTorch operations"
             )
         result = self._typed(call, self._of_formula(formula, call, args, kwargs))
+        place = line(node.meta.get("stack_trace") or "")
         for emitted in b.emitted[first:]:
             record(emitted, _modules_around(node))
-            emitted.meta[STACK] = node.meta.get("stack_trace") or ""
+            provenance.record_line(emitted, place)
         self.sizes.bind_results(node, result)
         if in_place(node.target):
             call.change(0, result)

@@ -1,8 +1,8 @@
 """A model for any number of steps, of models for some: all that differs between them is formulas of the number.
 
 A trace writes a loop in Python out step by step. Traces of one step more or less are the same loop once their steps are
-rolled up again, but for constants: sizes, places, numbers of steps. One that grows by as much with each step is written
-as a formula; of anything else a model for other lengths is not known.
+rolled up again (`rerolling`), but for constants: sizes, places, numbers of steps. One that grows by as much with each
+step is written as a formula; of anything else a model for other lengths is not known.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower.graph import provenance
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, Workspace
 from lstm_lower.graph.edit import detach
@@ -23,7 +24,6 @@ from lstm_lower.passes.formulas.sizes import scalar, up_to
 from lstm_lower.passes.model_pass import Pass
 from lstm_lower.records import lengths as records
 from lstm_lower.records.lengths import Law, Place
-from lstm_lower.torch.aten.registry import STACK, line
 
 # Corresponding values of the models, the shortest first.
 Values = tuple[ir.Value, ...]
@@ -281,7 +281,7 @@ class _Extrapolation:
     def _said(self, nodes: Sequence[ir.Node]) -> str:
         """Where the module's code makes one of some nodes."""
         for node in nodes:
-            if where := line(node.meta.get(STACK, "")):
+            if where := provenance.line(node):
                 return f"they differ at {where}"
         return "they differ"
 
