@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import pickle
 from typing import Any
@@ -29,6 +30,10 @@ ARGUMENTS: dict[type[LstmLowerError], tuple[Any, ...]] = {
     TensorFlowRefusedError: ("model.pb", "it is none"),
     WorkerError: (NotMeasured("MemoryError", "no more"),),
 }
+with contextlib.suppress(ImportError):  # PyTorch may be absent
+    from lstm_lower.torch.aten.sizes import OpenSizeError
+
+    ARGUMENTS[OpenSizeError] = ((), "why")
 
 
 def kinds(kind: type[LstmLowerError] = LstmLowerError) -> list[type[LstmLowerError]]:
