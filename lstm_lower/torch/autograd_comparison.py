@@ -431,7 +431,7 @@ class _Beside:
             yield named, loss, wanted
 
     def _moved(self) -> Sequence[Results]:
-        """Results from weights and inputs that differ in their last places; what is whole stays so."""
+        """Results from weights, inputs and gradients on their way that differ in last places; what is whole stays so."""
         found: list[Results] = []
         generator = torch.Generator().manual_seed(0)
         own: list[Tensor] = [x for x in self._made.module.parameters() if x.is_floating_point()]
@@ -445,8 +445,9 @@ class _Beside:
                     x.data.mul_(
                         1 + share.to(torch.promote_types(x.dtype, torch.float32)) * _PLACES * torch.finfo(x.dtype).eps
                     )
-                with contextlib.suppress(Exception), self._run() as run:
-                    found.append(self._of_run(*run))  # type: ignore[arg-type]
+                with contextlib.suppress(Exception), self._run() as (named, loss, wanted):
+                    _move_gradients(loss, np.random.default_rng(len(found)))
+                    found.append(self._of_run(named, loss, wanted))  # type: ignore[arg-type]
             finally:
                 for x, values in zip(own, kept, strict=True):
                     x.data.copy_(values)
@@ -627,6 +628,25 @@ def _gradients(loss: Tensor, wanted: Mapping[str, Tensor], taken: _Taken) -> Map
             for name, x in wanted.items():
                 x.grad = before[name]
     return found
+
+
+def _move_gradients(loss: Tensor, rng: np.random.Generator) -> None:
+    """Moves what each function hands back in its last places: rounding is all that is left where sums cancel."""
+
+    def moved(gradients: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+        return tuple(x if x is None or x.layout != torch.strided else x * (1 + share(x)) for x in gradients)
+
+    def share(x: Tensor) -> Tensor:
+        # Not PyTorch's draws, which are given.
+        return torch.as_tensor(rng.uniform(-1, 1, x.shape) * _PLACES * torch.finfo(x.dtype).eps).to(x)
+
+    found, behind = set(), [loss.grad_fn]
+    while behind:
+        node = behind.pop()
+        if node is not None and node not in found:
+            found.add(node)
+            node.register_prehook(moved)
+            behind += [function for function, _ in node.next_functions]
 
 
 def _once(function: Callable[..., Any], _preserve: bool, *operands: Any) -> Any:

@@ -174,6 +174,32 @@ def test_a_wrong_gradient_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ll.from_torch(Net(), torch.randn(5, 4), "mse", check=False)
 
 
+class Alike(nn.Module):
+    """Classes along an axis of results that are alike: all gradients are sums of what cancels, noise in practice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x: Any) -> Any:
+        return self.b(self.a(x.isnan().to(x.dtype) + 0.3).tanh()).unsqueeze(0)
+
+
+def test_noise_in_place_of_gradients_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    alike = Alike()
+    optimizer = torch.optim.SGD(alike.parameters(), 0.1)
+    found = compared(ll.from_torch(alike, torch.randn(7, 4), "cross_entropy", optimizer))
+    assert "gradient 'b.bias'" in found.not_compared
+    assert "b.bias" in found.errors["update"]
+    rules, rule = (differentiates._rules, differentiates._found), rule_of(std.Tanh)
+    assert rule is not None
+    for each in rules:
+        monkeypatch.setitem(each, std.Tanh, lambda op, b, dys: [1.001 * rule(op, b, dys)])
+    with pytest.raises(UnsupportedOpError, match=r"another gradient of 'a\.weight'"):
+        ll.from_torch(alike, torch.randn(7, 4), lambda y: y.square().mean(), example_targets=())
+
+
 def test_a_wrong_update_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     rule = optimizers._rule
     monkeypatch.setattr(
