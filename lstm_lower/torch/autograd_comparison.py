@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from lstm_lower.errors import UnsupportedOpError, some
 from lstm_lower.graph.values import declared_shape
 from lstm_lower.passes.training.losses import Loss
+from lstm_lower.reachability import reached
 from lstm_lower.records import lengths
 from lstm_lower.records import state as training_state
 from lstm_lower.records.certificate import Certificate
@@ -330,9 +331,18 @@ class _Beside:
             if isinstance(x, np.ndarray) and name in before and (name in got["update"] or not _same(x, before[name]))
         }
         self._gradients = {name: x for name, x in got["gradient"].items() if x is not None}
-        self._without = {name for name, x in expected["gradient"].items() if x is None}
+        without = {name for name, x in expected["gradient"].items() if x is None}
+        self._without = without - self._read_by_branches()
         expected = {**expected, "update": updates}
         return certification.compare(got, expected, moved=self._moved, before=before, narrow=self._narrow)
+
+    def _read_by_branches(self) -> set[str]:
+        """Parameters that PyTorch's `cond` has gradients of, zeros of those that the branch that runs does not read."""
+        program = self._made.traced.program
+        paths = program.graph_signature.inputs_to_parameters
+        branching = [node for node in program.graph.nodes if node.target is torch.ops.higher_order.cond]
+        read = [paths[node.name] for node in reached(branching, lambda x: x.all_input_nodes) if node.name in paths]
+        return {self._made.names[id(self._step.get_parameter(path))] for path in read}
 
     def _both(self) -> tuple[Results, Expected]:
         """What the step and the module compute.
@@ -431,7 +441,7 @@ class _Beside:
             yield named, loss, wanted
 
     def _moved(self) -> Sequence[Results]:
-        """Results from weights, inputs and gradients on their way that differ in last places; what is whole stays so."""
+        """Results from weights, inputs and gradients on their way that differ in last places; whole inputs stay so."""
         found: list[Results] = []
         generator = torch.Generator().manual_seed(0)
         own: list[Tensor] = [x for x in self._made.module.parameters() if x.is_floating_point()]
@@ -553,8 +563,10 @@ class _Beside:
         """
         copies = {name: nn.Parameter(x.detach().clone()) for name, x in weights.items()}
         for name, x in copies.items():
-            if name in self._gradients and name not in self._without:
-                x.grad = torch.from_numpy(self._gradients[name]).to(x)
+            if name not in self._without:
+                # Zeros are a gradient, too, by which weights decay.
+                own = self._gradients.get(name)
+                x.grad = torch.zeros_like(x) if own is None else torch.from_numpy(own).to(x)
         try:
             narrow = optimizers.stepped(self._made.optimizer, {id(x): copies[name] for name, x in weights.items()})
         except Exception as error:
@@ -640,13 +652,9 @@ def _move_gradients(loss: Tensor, rng: np.random.Generator) -> None:
         # Not PyTorch's draws, which are given.
         return torch.as_tensor(rng.uniform(-1, 1, x.shape) * _PLACES * torch.finfo(x.dtype).eps).to(x)
 
-    found, behind = set(), [loss.grad_fn]
-    while behind:
-        node = behind.pop()
-        if node is not None and node not in found:
-            found.add(node)
-            node.register_prehook(moved)
-            behind += [function for function, _ in node.next_functions]
+    start = [loss.grad_fn] if loss.grad_fn is not None else []
+    for node in reached(start, lambda node: [behind for behind, _ in node.next_functions if behind is not None]):
+        node.register_prehook(moved)
 
 
 def _once(function: Callable[..., Any], _preserve: bool, *operands: Any) -> Any:

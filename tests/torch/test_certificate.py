@@ -210,6 +210,16 @@ def test_a_wrong_update_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         ll.from_torch(net, torch.randn(5, 4), "mse", torch.optim.SGD(net.parameters(), 0.1))
 
 
+def test_a_weight_that_decays_without_a_slope_is_refused() -> None:
+    """PyTorch's gradient of what is rounded is zero, and there is none in the step."""
+    net = Net(lambda y: y * net.scale.round())
+    net.scale = nn.Parameter(torch.rand(3))
+    decays = torch.optim.AdamW(net.parameters(), 0.1, weight_decay=0.5)
+    with pytest.raises(UnsupportedOpError, match=r"another update of 'scale' \(no update in the step\)"):
+        ll.from_torch(net, torch.randn(5, 4), "mse", decays)
+    assert ll.from_torch(net, torch.randn(5, 4), "mse", torch.optim.Adam(net.parameters(), 0.1))
+
+
 @pytest.mark.parametrize("make", [torch.optim.AdamW, torch.optim.SGD])
 def test_updates_of_many_weights_are_compared_a_few_at_a_time(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(autograd_comparison, "_AT_ONCE", 20)

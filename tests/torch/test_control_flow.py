@@ -159,6 +159,34 @@ def test_gradients_are_those_of_python(kind: str) -> None:
         assert "grad/layer.weight" in got
 
 
+class Choice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(2)
+        self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
+
+    def forward(self, x: Any) -> Any:
+        return torch.cond(x.sum() > 0, lambda x: self.first(x).tanh(), lambda x: self.second(x).sin(), (x,))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sign", [1, -1])
+def test_weights_of_the_other_branch_decay(sign: int) -> None:
+    """PyTorch has gradients of zero of them."""
+    module, x, y = Choice(), torch.rand(4, 3) * sign, torch.rand(4, 3)
+    optimizer = torch.optim.AdamW(module.parameters(), 0.1, weight_decay=0.5)
+    trainer = ll.Trainer(ll.from_torch(module, x, "mse", optimizer, example_targets=y))
+    trainer.step({"x": x.numpy(), "target": y.numpy()})
+    before = {name: weight.detach().clone() for name, weight in module.named_parameters()}
+    nn.functional.mse_loss(module(x), y).backward()
+    optimizer.step()
+    got = Choice()
+    trainer.to_torch(got)
+    for name, weight in module.named_parameters():
+        assert not torch.allclose(weight, before[name], atol=1e-3)
+        torch.testing.assert_close(got.get_parameter(name), weight)
+
+
 def test_loops_within_loops_are_refused() -> None:
     class Within(Flow):
         def forward(self, x: Any) -> Any:
