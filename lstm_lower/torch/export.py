@@ -41,12 +41,12 @@ from lstm_lower.torch.derivatives import derivatives_written, with_inner_gradien
 from lstm_lower.torch.hooks import refuse_others
 from lstm_lower.torch.interception import Interception
 from lstm_lower.torch.interface import ModuleOperands, Step, are_equal, attributes_kept, weights
-from lstm_lower.torch.lengths import MORE_STEPS, STEPS, Lengths
+from lstm_lower.torch.lengths import MORE_STEPS, STEPS, Calls, Counting, Lengths
 from lstm_lower.torch.modules import all_classes_scored, cumulative_averages, masks_unread, unchecked_distributions
 from lstm_lower.torch.own_gradients import own_gradients_traced, tied
 from lstm_lower.torch.pytorch_errors import raised, way_around
 from lstm_lower.torch.size_arithmetic import logarithms_allowed, open_arithmetic, open_numbers
-from lstm_lower.torch.trials import Trials
+from lstm_lower.torch.trials import RefusedError, Trials
 from lstm_lower.torch.wrappers import eagerly
 
 # What PyTorch means by operators for which ONNX leaves something open: the mean of nothing is NaN.
@@ -254,11 +254,15 @@ def trace(
     tensors = [tensor.detach().clone() for tensor in (*operands.tensors, *example_targets)]
     wanted = requested(dynamic_shapes, names, tensors)
     step = Step(module, operands, loss, target_names)
-    step.follow(Trials(step, names, tensors).moved())
+    trials, counting = Trials(step, names, tensors), Counting()
+    calls: Calls = {}
+    with contextlib.suppress(RefusedError), any_length():
+        step.follow(trials.moved(counting))
+        calls = counting.calls
     closed, steps = closed or {}, steps or {}
     if wanted == "auto":
         closed = of_pictures(module, names, tensors) | closed
-    lengths = Lengths(step, names, tensors, wanted, closed, few)
+    lengths = Lengths(trials, calls, wanted, closed, few)
     # Each of a loop's lengths has a trace of its own.
     products = {place for place, _, _ in lengths.products()}
     apart = {place: why for place, why in _steps_fixed(lengths.found, "").items() if place not in products}

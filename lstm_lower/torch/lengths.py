@@ -20,7 +20,6 @@ from lstm_lower.passes.loops.length_extrapolation import Length
 from lstm_lower.records.lengths import Law, Place
 from lstm_lower.torch.axes import Axes, Requested
 from lstm_lower.torch.control_flow import any_length
-from lstm_lower.torch.interface import Step
 from lstm_lower.torch.loops import LOOP
 from lstm_lower.torch.modes import Args, FunctionMode, Kwargs
 from lstm_lower.torch.pytorch_errors import is_users
@@ -35,11 +34,15 @@ _REPEATED = 2
 
 # Function and line of the module's code -> how often it is called.
 _Call = tuple[Any, str]
-_Calls = Mapping[_Call, int]
+Calls = Mapping[_Call, int]
 
 
-class _Counting(FunctionMode):
-    """Counts calls of PyTorch's functions."""
+class Counting(FunctionMode):
+    """Counts calls of PyTorch's functions.
+
+    Attributes:
+        calls: function and line of the module's code -> how often it is called.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,9 +77,8 @@ class Lengths:
 
     def __init__(
         self,
-        step: Step,
-        names: Sequence[str],
-        tensors: Sequence[Tensor],
+        trials: Trials,
+        calls: Calls,
         wanted: Requested,
         closed: Axes,
         traced: int = STEPS,
@@ -84,21 +86,22 @@ class Lengths:
         """Runs a module at some sizes.
 
         Args:
-            step: the module.
-            names: of its inputs.
-            tensors: the example.
+            trials: the module at the example.
+            calls: what it calls there; nothing where it does not run.
             wanted: axes that are to be open.
             closed: axes that are to have the example's size.
             traced: how many steps to trace.
         """
         self._wanted, self._traced = wanted, traced
-        self._trials = Trials(step, names, tensors)
+        self._trials = trials
         self._sizes = self._trials.sizes
         self._taken = set(closed)
         self._tried: list[Mapping[Place, int]] = []
+        # By how much axes may be larger, all at once, without that more is called.
+        self._in_vain: Mapping[Place, int] = {}
         self.found: list[Length] = []
         self._most: int | None = None
-        self._example = (self._calls({}) if wanted else None) or {}
+        self._example = calls if wanted else {}
         # What runs in steps that no length is known of.
         self._left = {call: count for call, count in self._example.items() if count >= _REPEATED}
         if not self._left:
@@ -112,9 +115,13 @@ class Lengths:
     def _find(self) -> None:
         """Looks for axes of which a step more is a larger size, then for sizes that go by how often lines run."""
         most = max(self._left.values())
-        for form, (place, size) in itertools.product(FORMS, self._sizes.items()):
-            if size - 1 <= most:
-                self._try(form, place, size, {size})
+        small = {place: size for place, size in self._sizes.items() if size - 1 <= most and place not in self._taken}
+        # By different numbers: code may go by how much longer one is than another.
+        more = {size: number for number, size in enumerate(sorted({*small.values()}), 1)}
+        if small and self._calls({place: size + more[size] for place, size in small.items()}) == self._example:
+            self._in_vain = {place: more[size] for place, size in small.items()}
+        for form, (place, size) in itertools.product(FORMS, small.items()):
+            self._try(form, place, size, {size})
         counts = {count for count in self._left.values() if count > _REPEATED}
         # Small steps first: of some modules several of them make another one, too.
         likely = counts, {count + 1 for count in counts}, {*self._sizes.values()} if counts else ()
@@ -129,7 +136,7 @@ class Lengths:
         if place in self._taken or self._sizes[place] not in sizes:
             return
         slopes = {each: _slope(self._sizes[each], steps) for each in self._group(form, place, sizes)}
-        if slopes in self._tried:
+        if slopes in self._tried or all(slope <= self._in_vain.get(each, 0) for each, slope in slopes.items()):
             return
         self._tried.append(slopes)
         longer = self._calls({each: self._sizes[each] + slope for each, slope in slopes.items()}) or {}
@@ -184,12 +191,12 @@ class Lengths:
     def _group(self, form: int, place: Place, sizes: Collection[int]) -> list[Place]:
         return [each for each in self._trials.group(form, place, sizes) if each not in self._taken]
 
-    def _calls(self, sizes: Mapping[Place, int]) -> _Calls | None:
+    def _calls(self, sizes: Mapping[Place, int]) -> Calls | None:
         return self._run(self._trials.at(sizes))
 
-    def _run(self, inputs: Sequence[Tensor]) -> _Calls | None:
+    def _run(self, inputs: Sequence[Tensor]) -> Calls | None:
         """What the module calls; `None` where it does not take the inputs."""
-        counting = _Counting()
+        counting = Counting()
         try:
             with any_length():
                 self._trials.results(inputs, counting)

@@ -135,20 +135,20 @@ class Trials:
             with mode or contextlib.nullcontext():
                 return self._run(inputs)
 
-    def moved(self) -> list[str]:
-        """Names of parameters, and of complex buffers, that the module writes into.
+    def moved(self, mode: TorchFunctionMode) -> list[str]:
+        """Names of parameters, and of complex buffers, that the module writes into, run under a mode.
 
         That their values are others afterwards does not show it: a moving average is equal to what it begins as a copy
         of, and bounds may be far away.
+
+        Raises:
+            RefusedError: it fails.
         """
         with undone(self._step):
             copied_weights(self._step, parameters=False)
             complex_ones = {name: x for name, x in self._step.named_buffers() if x.is_complex()}
-            try:
-                with Writes({**dict(self._step.named_parameters()), **complex_ones}) as writes:
-                    self._run([*self._inputs.values()])
-            except RefusedError:
-                return []
+            with Writes({**dict(self._step.named_parameters()), **complex_ones}) as writes, mode:
+                self._run([*self._inputs.values()])
         return [name.removeprefix("module.") for name in writes.written]
 
     def _run(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
