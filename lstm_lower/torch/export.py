@@ -43,7 +43,7 @@ from lstm_lower.torch.interception import Interception
 from lstm_lower.torch.interface import ModuleOperands, Step, are_equal, attributes_kept, weights
 from lstm_lower.torch.lengths import MORE_STEPS, STEPS, Calls, Counting, Lengths
 from lstm_lower.torch.modules import all_classes_scored, cumulative_averages, masks_unread, unchecked_distributions
-from lstm_lower.torch.own_gradients import own_gradients_traced, tied
+from lstm_lower.torch.own_gradients import Functions, own_gradients_traced, tied
 from lstm_lower.torch.pytorch_errors import raised, way_around
 from lstm_lower.torch.size_arithmetic import logarithms_allowed, open_arithmetic, open_numbers
 from lstm_lower.torch.trials import RefusedError, Trials
@@ -414,15 +414,17 @@ def _captured(
     shapes = tuple({axis: Dim.AUTO for axis in range(x.dim()) if (name, axis) in axes} for name, x in given)
 
     def captured() -> tuple[torch.export.ExportedProgram, Collection[str]]:
-        with _quiet(), _tracing(step), attributes_kept(step), reads.recorded(), Interception(step) as interception:
+        functions = Functions()
+        intercepting = Interception(step, functions)
+        with _quiet(), _tracing(step, functions), attributes_kept(step), reads.recorded(), intercepting:
             program = torch.export.export(step, tuple(tensors), dynamic_shapes=(shapes,), strict=False)
-        return program, interception.known.read
+        return program, intercepting.known.read
 
     return open_numbers(captured)
 
 
 @contextlib.contextmanager
-def _tracing(module: nn.Module) -> Iterator[None]:
+def _tracing(module: nn.Module, functions: Functions) -> Iterator[None]:
     """Traces with gradients, and lets an axis stay open whose example size is 1."""
     refuse_others(module)
     with (
@@ -434,7 +436,7 @@ def _tracing(module: nn.Module) -> Iterator[None]:
         unchecked_packs(),
         unchecked_distributions(),
         values_unchecked(),
-        own_gradients_traced(),
+        own_gradients_traced(functions),
         derivatives_written(),
         masks_unread(),
         cumulative_averages(),

@@ -16,6 +16,7 @@ from lstm_lower.torch.hooks import ResultHooks
 from lstm_lower.torch.interface import Step
 from lstm_lower.torch.known_values import Held, KnownValues
 from lstm_lower.torch.modes import Args, FunctionMode, Kwargs
+from lstm_lower.torch.own_gradients import Functions
 
 # Functions whose results have no gradients.
 _DETACHING: set[Any] = {Tensor.detach, torch.detach, Tensor.data.__get__}  # type: ignore[attr-defined]
@@ -28,7 +29,7 @@ class Interception(FunctionMode):
         known: values that do not depend on what is fed.
     """
 
-    def __init__(self, module: Step) -> None:
+    def __init__(self, module: Step, functions: Functions) -> None:
         super().__init__()
         self.known = KnownValues()
         self._module = module
@@ -44,6 +45,7 @@ class Interception(FunctionMode):
             Tensor.register_hook: self._hooks.register,
             Tensor.requires_grad.__get__: self._requires_grad,  # type: ignore[attr-defined]
             Tensor.data.__set__: self._set,  # type: ignore[attr-defined]
+            torch._C._set_grad_enabled: functions.switch,
             **control_flow.handlers(self),
         }
 

@@ -164,6 +164,11 @@ def _real(values: Sequence[Any]) -> dict[int, Tensor]:
     return {place: x for place, x in enumerate(values) if _is_real(x)}
 
 
+def _leaves_context(cls: type[Any]) -> bool:
+    """Whether its `forward` leaves to `setup_context` what `backward` reads."""
+    return cls.setup_context is not torch.autograd.Function.setup_context
+
+
 def _check(cls: type[Any], operands: Sequence[Any]) -> None:
     tensors = [x for x in operands if isinstance(x, Tensor)]
     if any(map(torch._C._functorch.is_batchedtensor, tensors)):
@@ -175,9 +180,8 @@ def _check(cls: type[Any], operands: Sequence[Any]) -> None:
     raise UnsupportedOpError(f"{cls.__name__}, a torch.autograd.Function, requires {what}, got {got}; {way}")
 
 
-def own_gradients_traced() -> contextlib.AbstractContextManager[None]:
+def own_gradients_traced(functions: Functions) -> contextlib.AbstractContextManager[None]:
     """Writes nodes of functions with a gradient of their own."""
-    functions = _Functions()
 
     def in_place_of(before: Any) -> Any:
         def apply(cls: type[Any], *operands: Any) -> Any:
@@ -196,20 +200,43 @@ def own_gradients_traced() -> contextlib.AbstractContextManager[None]:
 
         return classmethod(apply)
 
-    # Packages keep `scan = Scan.apply`, which is PyTorch's own, and calls that of the base.
-    kind, base = torch.autograd.Function, torch.autograd.function._SingleLevelFunction
-    befores = vars(kind)["apply"], vars(torch._C._FunctionBase)["apply"]
-    return all_replaced(*((each, "apply", in_place_of(x)) for each, x in zip((kind, base), befores, strict=True)))
+    kind = torch.autograd.Function
+    kept = [(each, "forward", functions.forward_of(each)) for each in _of_users(kind)]
+    return all_replaced((kind, "apply", in_place_of(vars(kind)["apply"])), *kept)
 
 
-class _Functions:
+def _of_users(kind: type[Any]) -> set[type[Any]]:
+    """The kinds of functions that are none of PyTorch's."""
+    found = {each for part in kind.__subclasses__() for each in (part, *_of_users(part))}
+    return {each for each in found if not each.__module__.startswith("torch.")}
+
+
+class Functions:
     """The functions of a trace.
 
     A `backward` may apply the function that it belongs to, of which there is one more for each order of derivatives.
     """
 
     def __init__(self) -> None:
-        self._order = 1
+        self._order, self._enabled = 1, True
+
+    def switch(self, enabled: bool) -> Any:
+        """Follows the code as it records gradients, or none."""
+        self._enabled = enabled
+        return NotImplemented
+
+    def forward_of(self, cls: type[Any]) -> Any:
+        """What PyTorch's own `apply`, kept as in `scan = Scan.apply`, calls as `forward`, without gradients."""
+        forward, skipped = cls.forward, 0 if _leaves_context(cls) else 1
+
+        def called(*operands: Any) -> Any:
+            if torch.is_grad_enabled() or not self._enabled:
+                return forward(*operands)
+            with torch._C.DisableTorchFunction():
+                torch._C._set_grad_enabled(self._enabled)
+            return self.applied(cls, operands[skipped:])
+
+        return staticmethod(called)
 
     def applied(self, cls: type[Any], operands: Sequence[Any]) -> Any:
         """What `cls.apply` is in a trace."""
@@ -217,11 +244,11 @@ class _Functions:
         context = _Context(cls.__name__, operands)
         # Of what stands in `forward` no gradient is taken.
         with self._within(_ORDERS + 1):
-            if cls.setup_context is torch.autograd.Function.setup_context:
-                result = cls.forward(context, *operands)
-            else:
+            if _leaves_context(cls):
                 result = cls.forward(*operands)
                 cls.setup_context(context, operands, result)
+            else:
+                result = cls.forward(context, *operands)
         made = list(result) if isinstance(result, (tuple, list)) else [result]
         real = {place: y.detach() for place, y in _real(made).items()}
         made = [real.get(place, y) for place, y in enumerate(made)]

@@ -213,21 +213,40 @@ def test_gradients_are_torchs(name: str) -> None:
         np.testing.assert_allclose(got["grad/w"], module.w.grad, rtol=1e-5, atol=1e-5)
 
 
-# As packages keep it in a module: bound to PyTorch's own `apply` long before anything is traced.
-spike = Spike.apply
+class Smooth(Spike):
+    """The same by `setup_context`."""
+
+    @staticmethod
+    def forward(x: Any) -> Any:
+        return (x > 0).to(x.dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        del output
+        ctx.save_for_backward(*inputs)
 
 
-def test_an_apply_that_was_kept_has_the_same_gradient() -> None:
+# As packages keep them in a module: bound to PyTorch's own `apply` long before anything is traced.
+spike, smooth = Spike.apply, Smooth.apply
+
+
+def unrecorded(x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return spike(x) * x
+
+
+@pytest.mark.parametrize("function", [spike, smooth, unrecorded, lambda x: torch.no_grad()(smooth)(x) * spike(x)])
+def test_an_apply_that_was_kept_has_the_same_gradient(function: Any) -> None:
     class Kept(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.linear = nn.Linear(3, 2)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return (spike(self.linear(x)) - 0.3).square().mean() + self.linear(x).square().mean()
+            return (function(self.linear(x)) - 0.3).square().mean() + self.linear(x).square().mean()
 
     module, x = Kept(), torch.randn(4, 3, generator=torch.Generator().manual_seed(1))
-    step = ll.from_torch(module, x, "output", what="gradients")
+    step = ll.from_torch(module, x, "output", what="gradients", check=False)
     found = ll.Session(ll.lower(step)).run({"x": x.numpy()})
     module(x).backward()
     for name, parameter in module.named_parameters():

@@ -64,7 +64,7 @@ def broken(*_: Any) -> Any:
 
 
 def scripted() -> Any:
-    with pytest.warns(DeprecationWarning, match="deprecated"):
+    with pytest.warns((DeprecationWarning, FutureWarning), match="deprecated"):
         return torch.jit.trace(LINEAR, X)
 
 

@@ -14,7 +14,7 @@ from torch.nn import functional  # noqa: E402
 
 from lstm_lower import Session, UnsupportedOpError  # noqa: E402
 from lstm_lower.torch.given_draws import BY_PLACE, PLAN, GivenDraws, given  # noqa: E402
-from tests.support.aten import Called, translated  # noqa: E402
+from tests.support.aten import BEYOND_2_12, Called, translated  # noqa: E402
 
 _DRAWS: dict[str, Callable[[Tensor], Tensor]] = {
     "bernoulli": lambda x: torch.bernoulli(x.sigmoid()),
@@ -74,7 +74,7 @@ def test_moments(name: str, low: float, high: float, mean: float, deviation: flo
     assert abs(values.std() - deviation) < 0.03
 
 
-@pytest.mark.parametrize("function", [torch.poisson, torch._standard_gamma])
+@pytest.mark.parametrize("function", [torch.poisson, pytest.param(torch._standard_gamma, marks=BEYOND_2_12)])
 def test_draws_without_a_formula_are_refused(function: Callable[..., Tensor]) -> None:
     with pytest.raises(UnsupportedOpError, match="a formula of uniform or normal numbers"):
         translated(Called(function), torch.rand(3))
