@@ -1,7 +1,8 @@
 """How much memory a model's weights take on their way through a function that is given its path.
 
 `python -m tests.support.memory_of_paths lower external 500` prints how much memory at most `ll.lower` takes for a model
-of 500 MB, as a multiple of its weights: `lower`, `from_onnx`, `gradient` or `optimize`; `external` or `inside`.
+of 500 MB, as a multiple of its weights: `lower`, `from_onnx`, `gradient`, `optimize`, or `export_training` of a step of
+it; `external` or `inside`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ _WAYS: dict[str, Callable[[Path], Any]] = {
     "from_onnx": lambda path: ll.from_onnx(path, "y", "sgd"),
     "gradient": lambda path: ll.gradient(path, "y"),
     "optimize": ll.optimize,
+    "export_training": lambda path: ll.export_training(
+        ll.from_onnx(path, "y", "sgd"), path.parent / "bundle", files=["init", "train"], external_data=True
+    ),
 }
 
 
