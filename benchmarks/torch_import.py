@@ -7,6 +7,7 @@ a process counts for neither side. Seconds are those of the processor, all threa
 from __future__ import annotations
 
 import dataclasses
+import gc
 import importlib.util
 import json
 import sys
@@ -259,6 +260,8 @@ def _imported(module: Any, x: Any) -> Any:
 
 def _cost(run: Callable[[], Any]) -> tuple[float, float, Any]:
     """Processor seconds, peak memory beyond what is held before, in MB, and the result."""
+    # What ran before leaves traces behind, objects in circles, which whoever comes next would collect.
+    gc.collect()
     # Linux alone forgets a former peak.
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     before, start = _held_mb("VmRSS"), time.process_time()
