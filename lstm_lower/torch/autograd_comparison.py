@@ -297,6 +297,10 @@ class _Beside:
             self._shapes = self.sizes()
         except FailedRunError as error:
             return _Fault(f"a step with {error} for {self._said()}", raised=True)
+        except NotComparedError as error:
+            self._taken = False
+            self.left_out["other sizes"] = str(error)
+            return None
         except Exception:  # noqa: BLE001
             self._taken = False
             return None
@@ -342,7 +346,7 @@ class _Beside:
         paths = program.graph_signature.inputs_to_parameters
         branching = [node for node in program.graph.nodes if node.target is torch.ops.higher_order.cond]
         read = [paths[node.name] for node in reached(branching, lambda x: x.all_input_nodes) if node.name in paths]
-        return {self._made.names[id(self._step.get_parameter(path))] for path in read}
+        return {self._made.names.get(id(self._step.get_parameter(path)), "") for path in read}
 
     def _both(self) -> tuple[Results, Expected]:
         """What the step and the module compute.
@@ -362,8 +366,9 @@ class _Beside:
                 with contextlib.suppress(FailedRunError, NotComparedError):
                     self._targets = self._targets or self._fitting_targets(())
                     got = self._of_step()
+            shapes = _shapes(self._targets)
             with self._run() as (named, loss, wanted):
-                got = got or self._of_step()
+                got = got if got and shapes == _shapes(self._targets) else self._of_step()
                 return got, self._of_run(named, loss, wanted, taken)
         except (FailedRunError, NotComparedError):
             raise
@@ -436,7 +441,10 @@ class _Beside:
             if self._measure is None:
                 loss = named[str(self._made.formula)]
             else:
-                self._targets = self._targets or self._fitting_targets(flat)
+                if not self._targets or self._before:
+                    fitting = self._fitting_targets(flat)
+                    # Where sizes are others, the step may declare less than the module returns.
+                    self._targets = self._targets if _shapes(fitting) == _shapes(self._targets) else fitting
                 loss = checked_loss(self._measure(result, *(x.clone() for x in self._targets)))
             yield named, loss, wanted
 
@@ -485,7 +493,10 @@ class _Beside:
         return list(zip(names, [*self._inputs, *self._targets], strict=True))
 
     def _fitting_targets(self, results: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Targets of the shapes that the step declares, like examples or else with numbers that its loss takes."""
+        """Targets like examples, or else with numbers that the step's loss takes.
+
+        Their sizes are those that the loss says of results, or that the step declares; what neither tells stays.
+        """
         inputs = {str(value.name): value for value in self._made.step.graph.inputs}
         outputs = {str(value.name): value for value in self._made.step.graph.outputs}
         shapes = [(inputs.get(name), x) for name, x in zip(self._made.operands.names, self._inputs, strict=True)]
@@ -494,16 +505,23 @@ class _Beside:
             dim: size
             for value, x in shapes
             for dim, size in zip((value and declared_shape(value)) or (), x.shape, strict=False)
+            if isinstance(dim, str)
         }
+        said = losses.target_shapes(self._made.formula, results[0]) if results else []
         fitting: list[Tensor] = []
         for number in itertools.count():
             value = inputs.get(f"target_{number}") or (inputs.get("target") if number == 0 else None)
             if value is None:
                 return fitting
-            shape = [dim if isinstance(dim, int) else sizes.get(dim) for dim in declared_shape(value) or ()]
-            if any(size is None for size in shape) or value.dtype is None:
+            declared = declared_shape(value) or ()
+            told = [
+                said[number] if number < len(said) and len(said[number]) == len(declared) else (),
+                [sizes.get(dim) if isinstance(dim, str) else dim for dim in declared],
+                self._before[number].shape if self._before else (),
+            ]
+            known = [size for each in zip(*filter(None, told), strict=True) for size in _first_known(each)]
+            if len(known) < len(declared) or value.dtype is None:
                 raise NotComparedError(f"example_targets are required, whose shapes '{value.name}' does not tell")
-            known = [size for size in shape if size is not None]
             if self._before:
                 fitting.append(resized(self._before[number], known))
             else:
@@ -600,6 +618,14 @@ def _target(dtype: ir.DataType, shape: Sequence[int], prediction: Tensor) -> Ten
     classes = prediction.shape[1] if prediction.dim() > 1 else prediction.numel()
     count = int(np.prod(shape))
     return (torch.arange(count) % max(classes, 1)).reshape(list(shape)).to(torch.int64)
+
+
+def _shapes(tensors: Sequence[Tensor]) -> list[Sequence[int]]:
+    return [x.shape for x in tensors]
+
+
+def _first_known(told: Sequence[Any]) -> list[int]:
+    return [size for size in told if isinstance(size, int)][:1]
 
 
 def _same(a: Array, b: Array) -> bool:

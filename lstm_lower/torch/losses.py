@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lstm_lower.graph.builder import Expr
+from lstm_lower.graph.builder import Builder, Expr, Workspace
 from lstm_lower.passes.training import losses
 from lstm_lower.passes.training.losses import Loss, Target
 from lstm_lower.torch.interface import named_tensors, numbers
@@ -112,6 +112,16 @@ def of_first(loss: Callable[..., Any]) -> Callable[..., Any]:
 def target_names(targets: Sequence[Tensor]) -> list[str]:
     """The names of a step's targets."""
     return ["target"] if len(targets) == 1 else [f"target_{number}" for number in range(len(targets))]
+
+
+def target_shapes(loss: Loss | str, prediction: Tensor) -> list[tuple[Any, ...]]:
+    """Shapes of targets as a formula of ours says them of a prediction."""
+    if isinstance(loss, str):
+        return []
+    graph = ir.Graph([], [], nodes=[], opset_imports={"": 18})
+    space = Workspace.of(ir.Model(graph, ir_version=8))
+    value = space.value("prediction", ir.TensorType(ir.DataType.FLOAT), list(prediction.shape))
+    return [target.shape for target in loss.targets(Builder(space, graph).wrap(value))]
 
 
 def by_element(loss: Loss) -> bool:

@@ -102,6 +102,37 @@ def test_an_axis_is_fixed_for_which_a_gradient_alone_is_wrong(monkeypatch: pytes
 _LIBRARIES = []
 
 
+class Widened(nn.Module):
+    """PyTorch rounds the size in numbers, so that a trace has that of the example."""
+
+    def __init__(self, part: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.part = nn.Conv1d(4, 4, 3, stride=2), part
+
+    def forward(self, x: Any) -> Any:
+        y = self.layer(nn.functional.interpolate(x, scale_factor=1.5, mode="area"))
+        return y.chunk(self.part)[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", [1, 2])
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
+def test_an_axis_is_fixed_whose_size_results_do_not_follow(loss: str, part: int) -> None:
+    """Targets are of the sizes of PyTorch's results, whatever the step declares."""
+    with pytest.warns(FixedStepsWarning, match=r"axis 2 of 'x' .* for 'x' of shape \[3, 4, 12\]"):
+        step = ll.from_torch(Widened(part), torch.randn(3, 4, 5), loss)
+    assert compared(step).also[0]["x"] == [7, 4, 5]
+
+
+@pytest.mark.slow
+def test_sizes_that_no_loss_says_are_those_of_the_example() -> None:
+    targets = torch.randint(1, 4, (2, 3)), torch.tensor([9, 8]), torch.tensor([3, 2])
+    scores = nn.Sequential(nn.Linear(4, 5), nn.LogSoftmax(-1))
+    step = ll.from_torch(scores, torch.randn(9, 2, 4), "ctc", example_targets=targets)
+    assert compared(step).also[0]["target_0"] == [6, 3]
+
+
 @functools.cache
 def registered(kind: str) -> Callable[[Any], Any]:
     """An operator that keeps the gradient of `Spike` from a trace."""
