@@ -23,7 +23,7 @@ TOLERANCES = {
 _COARSENESS = [ir.DataType.DOUBLE, ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16]
 
 # Verdicts: of an error beyond the tolerance that nothing explains; of an output without a finite number, in float64
-# either, which proves nothing; of an error that is no larger than the original's own; of one that is no larger than
+# either, which proves nothing; of an error that is not much larger than the original's own; of one no larger than
 # what weights make of it that differ in their last place; of either where it is a single node's, which onnxruntime
 # computes otherwise than the reference; of either where that is so large that nothing follows; and of all results that
 # agree.

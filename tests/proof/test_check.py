@@ -190,6 +190,27 @@ def test_an_error_may_be_as_large_as_the_originals_own() -> None:
     assert verdicts(check(model, worse, feeds)) == {"y": "out of tolerance"}
 
 
+@pytest.mark.parametrize(
+    ("mean", "own", "more", "verdict"),
+    [
+        (60, -7e-4, -1.4e-3, "as near as the original"),
+        (60, -7e-4, -7e-3, "out of tolerance"),
+        (100, 8e-3, 4e-3, "not decided"),
+        (0, 0, 1e-4, "out of tolerance"),
+    ],
+)
+def test_another_rounding_may_be_a_few_times_as_far(mean: float, own: float, more: float, verdict: str) -> None:
+    """Of an original that is exact nothing is explained."""
+    feeds = {"x": (mean + np.arange(64) / 64).astype(np.float32)}
+    exact = feeds["x"].astype(np.float64).var()
+    assert ll.Session(VARIANCE).run(feeds)["y"] / exact - 1 == pytest.approx(own, rel=0.1)
+    other = onnx.ModelProto.FromString(VARIANCE.SerializeToString())
+    other.graph.node[-1].output[0] = "near"
+    other.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(1 + more), "factor"))
+    other.graph.node.append(helper.make_node("Mul", ["near", "factor"], ["y"]))
+    assert verdicts(check(VARIANCE, other, feeds)) == {"y": verdict}
+
+
 @pytest.mark.parametrize(("offset", "verdict"), [(100.0, "as near as the original"), (10_000.0, "not decided")])
 def test_the_own_error_of_an_original_that_onnxruntime_cannot_run(offset: float, verdict: str) -> None:
     """It holds a composite op, behind which float32 loses digits as above."""
