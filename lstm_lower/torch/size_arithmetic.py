@@ -78,7 +78,7 @@ def open_numbers(trace: Callable[[], T]) -> T:
         (torch.Tensor, "__len__", lambda x: x.dim() > 0 and isinstance(x.shape[0], torch.SymInt)),
         (torch.SymInt, "__int__", lambda x: x.node.maybe_as_int() is None),
         (torch.SymInt, "__float__", lambda x: x.node.maybe_as_int() is None),
-        (torch.SymFloat, "__int__", lambda x: x.node.maybe_as_float() is None),
+        *((torch.SymFloat, name, lambda x: x.node.maybe_as_float() is None) for name in ("__int__", "__float__")),
     ]
     while True:
         try:

@@ -42,6 +42,7 @@ class Sliced(torch.nn.Module):
         lambda size: math.ceil(math.log2(size)),
         lambda size: math.isqrt(size) + round(10 * math.log(size)) - math.floor(math.pow(size, 1.5)),
         lambda size: int(math.exp(size / 50)),
+        lambda size: int(float(np.exp(size / 50)) + float(size / 2)),
         lambda size: int(np.sqrt(size)) + int(np.log2(size)) + int(np.rint(size * 0.5)),
     ],
 )

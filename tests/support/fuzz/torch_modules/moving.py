@@ -187,7 +187,7 @@ def selected(scope: Scope) -> None:
             f"{x}[torch.nonzero({x} < 9)[:, 0]].sum(0)",
             f"torch.count_nonzero({x} > 0)",
             f"torch.searchsorted({x}.detach().flatten().sort().values, 0.1)",
-            f"{x}[:, {x}.sum(0).flatten().argsort() % {x}.shape[1]]",
+            f"{x}[:, {x}.sum(0).flatten().argsort(stable=True) % {x}.shape[1]]",
             f"torch.unique(({x}.detach() * 2).long()).float().sum()",
         )
     )
