@@ -23,7 +23,7 @@ from lstm_lower.torch.pytorch_errors import is_users
 from lstm_lower.torch.source import around, innermost, is_caught, only_moves, only_raises
 from lstm_lower.torch.trials import FORMS, RefusedError, Trials
 
-# Small sizes that may be decided otherwise: below half of how many, and how many of them.
+# Sizes that may be decided otherwise: the first are below half of how many; and how many differences there are.
 _TRIED, _FEW = 2048, 8
 
 
@@ -166,9 +166,9 @@ def _follows(expression: Any, environment: Any) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _otherwise(expression: Any) -> tuple[int, ...] | None:
-    """Sizes that stand for all for which a comparison does not hold: one for each difference of its sides.
+    """Sizes that stand for all for which a comparison does not hold: the first ones for each difference of its sides.
 
-    `None` where they are many, may go on without end, or depend on several sizes.
+    `None` where they are many, begin late, or depend on several sizes.
     """
     if len(expression.free_symbols) != 1 or not expression.is_Relational:
         return None
@@ -176,8 +176,9 @@ def _otherwise(expression: Any) -> tuple[int, ...] | None:
     standing: dict[Any, int] = {}
     for size in (*range(1, _TRIED), *(2**power for power in range(_TRIED.bit_length(), 40))):
         if not bool(expression.subs(symbol, size)):
-            standing[(expression.lhs - expression.rhs).subs(symbol, size)] = size
-            if len(standing) > _FEW or size > _TRIED // 2:
+            # One of few rows may be decided alike by chance.
+            difference = (expression.lhs - expression.rhs).subs(symbol, size), size > _FEW
+            if standing.setdefault(difference, size) > _TRIED // 2 or len(standing) > 2 * _FEW:
                 return None
     return tuple(standing.values())
 

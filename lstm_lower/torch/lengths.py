@@ -140,7 +140,7 @@ class Lengths:
             return
         self._tried.append(slopes)
         longer = self._calls({each: self._sizes[each] + slope for each, slope in slopes.items()}) or {}
-        more = [call for call, count in longer.items() if count > self._example.get(call, 0)]
+        more = [call for call, count in longer.items() if count > max(self._example.get(call, 0), _REPEATED - 1)]
         if not more or (self._wanted != "auto" and self._wanted.isdisjoint(slopes)):
             return
         for call in more:

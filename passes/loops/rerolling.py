@@ -94,13 +94,14 @@ class LoopRerolling(Pass):
         """Rolls the steps of one loop, if there is one."""
         space = self.context.space
         code = Code(graph, self.weights, self.tied(graph))
-        for seeds in _candidates(code, maps=maps):
-            fit = _fitting(code, seeds, space, maps=maps)
+        for choice in _candidates(code, maps=maps):
+            fit = _fitting(code, choice, space, maps=maps)
             if fit and self.maps and (nested := max(rolling.nested for rolling in fit)) > 1:
-                fit = _fitting(code, seeds[::nested], space, maps=maps) or fit
+                outer = dict.fromkeys(rolling.rows.rows[0][::nested] for rolling in fit)
+                fit = _fitting(code, [*outer], space, maps=maps) or fit
             if fit:
                 # The first of equals: its steps end where states are handed on.
-                rolling = max(fit, key=lambda rolling: len(rolling.rows.rows))
+                rolling = max(fit, key=lambda rolling: len(rolling.rows.rows) * rolling.rows.count)
                 rolling.run()
                 remove_unread(graph)
                 graph.sort()
@@ -142,8 +143,10 @@ def has_equal_products(graph: ir.Graph) -> bool:
     return max(read.values(), default=0) >= LEAST_STEPS
 
 
-def _candidates(code: Code, *, maps: bool) -> Iterator[list[ir.Node]]:
+def _candidates(code: Code, *, maps: bool) -> Iterator[Sequence[Sequence[ir.Node]]]:
     """Nodes that may do the same in the steps of a loop: alike ones in a row, each following from the one before.
+
+    Several rows at a time are choices.
 
     Args:
         code: the nodes of a graph.
@@ -156,11 +159,11 @@ def _candidates(code: Code, *, maps: bool) -> Iterator[list[ir.Node]]:
     for group in sorted(many, key=lambda group: not std.Product.matches(group[0])):
         for chain in _chains(code, group, maps=maps):
             for each in range(1, MOST_OF_A_KIND + 1):
-                # The first step may have been simplified.
-                for start in (0, each):
-                    seeds = chain[start : len(chain) // each * each : each]
-                    if len(seeds) >= LEAST_STEPS:
-                        yield seeds
+                steps = chain[: len(chain) // each * each : each]
+                # The first step may have been simplified, and of the last one less may be read.
+                for choice in ([steps], [steps[1:], steps[:-1], steps[1:-1]]):
+                    if found := [seeds for seeds in choice if len(seeds) >= LEAST_STEPS]:
+                        yield found
 
 
 def _groups(code: Code, told: Callable[[Code, ir.Value], ir.Value | None]) -> dict[Hashable, list[ir.Node]]:
@@ -216,25 +219,32 @@ def _chains(code: Code, group: Sequence[ir.Node], *, maps: bool) -> list[list[ir
             order.append(node)
         if found >= 0:
             latest.update((value, found) for value in node.outputs)
+    # How many follow from each one after another: a step may hold several that do not follow from each other.
+    depths: list[int] = [0] * len(order)
+    for place in reversed(range(len(order))):
+        depths[place] = 1 + max((depths[each] for each in after.get(place, ())), default=0)
     chains: list[list[ir.Node]] = []
     # What follows from none begins a chain, and so does each of several that follow from one.
     starts = [place for before, places in after.items() if before < 0 or len(places) > 1 for place in places]
     for place in starts:
         chain = [place]
-        while len(following := after.get(chain[-1], [])) == 1:
-            chain += following
+        while following := after.get(chain[-1]):
+            chain.append(max(following, key=depths.__getitem__))
         chains.append([order[each] for each in chain])
     if maps:
         chains.append([order[place] for place in after.get(-1, ())])
     return [chain for chain in chains if len(chain) >= LEAST_STEPS]
 
 
-def _fitting(code: Code, seeds: Sequence[ir.Node], space: Workspace, *, maps: bool) -> list[_Rolling]:
+def _fitting(code: Code, choice: Sequence[Sequence[ir.Node]], space: Workspace, *, maps: bool) -> list[_Rolling]:
     """Loops that nodes are part of, as what begins their steps and as what does not."""
-    if code.differ(seeds, space.facts):
-        return []
-    both = [StepRows(code, space.facts, seeds, begin=begin) for begin in (True, False)]
-    loops = [_Rolling(code.graph, rows, space) for rows in both if rows.is_loop or (maps and rows.is_map)]
+    found = [
+        StepRows(code, space.facts, seeds, begin=begin)
+        for seeds in choice
+        if not code.differ(seeds, space.facts)
+        for begin in (True, False)
+    ]
+    loops = [_Rolling(code.graph, rows, space) for rows in found if rows.is_loop or (maps and rows.is_map)]
     return [rolling for rolling in loops if rolling.is_typed and rolling.pays]
 
 
@@ -257,7 +267,8 @@ class _Rolling:
         self.position = {node: index for index, node in enumerate(graph)}
         self.order = sorted(rows.rows, key=lambda row: self.position[rows.rows[row][0]])
         roles = dict.fromkeys(role for row in self.order for role in rows.roles[row])
-        self.states = [role for role in roles if isinstance(role, Carried)]
+        carried = [role for role in roles if isinstance(role, Carried)]
+        self.states = list(dict.fromkeys(state for role in carried for state in role.line))
         self.sequences = [role for role in roles if isinstance(role, Element | Stacked | StepNumbers)]
         self.reverse = {role.stride for role in self.sequences if isinstance(role, Element)} == {-1}
         self.outputs = [
@@ -272,7 +283,7 @@ class _Rolling:
         """Whether the ranks of the loop's results are known, and no step's shape differs, as onnxruntime asks."""
         shape, rank = self.builder.facts.shape, self.builder.facts.rank
         results = [self._values(*place) for place in self.outputs]
-        handed_on = [[state.initial, *self._values(state.row, state.output)] for state in self.states]
+        handed_on = [[*state.initial, *self._values(state.row, state.output)] for state in self.states]
         shaped = [
             self._values(row, output)
             for row in self.order
@@ -315,12 +326,16 @@ class _Rolling:
         b = self.builder
         # A Scan takes its number of steps from a sequence.
         sequences = [self._sequence(role) for role in self.sequences] or [b.ints(*range(self.rows.count))]
-        initial = [b.wrap(state.initial) for state in self.states]
+        initial = [b.wrap(state.initial[0]) for state in self.states]
         finals, made = b.scan(self._body, states=initial, inputs=sequences, reverse=self.reverse)
-        last = {(state.row, state.output): final for state, final in zip(self.states, finals, strict=True)}
+        last = {
+            (state.row, state.output): final
+            for state, final in zip(self.states, finals, strict=True)
+            if len(state.initial) == 1
+        }
         for place, sequence in zip(self.outputs, made, strict=True):
             self._hand_over(self._values(*place), sequence, last.get(place))
-        nodes = [node for row in self.rows.rows.values() for node in row]
+        nodes = {node for row in self.rows.rows.values() for node in row}
         for node in sorted(nodes, key=self.position.__getitem__, reverse=True):
             detach(node)
         b.discard_unread()
@@ -387,7 +402,10 @@ class _Rolling:
         for row in self.order:
             values = inner.repeat(self.rows.rows[row][0], [operand(role) for role in self.rows.roles[row]])
             made[row] = [inner.wrap(value) for value in values]
-        return [made[state.row][state.output] for state in self.states], [made[row][i] for row, i in self.outputs]
+        following = [
+            given[state.line[1]] if len(state.line) > 1 else made[state.row][state.output] for state in self.states
+        ]
+        return following, [made[row][i] for row, i in self.outputs]
 
     def _hand_over(self, values: list[ir.Value], sequence: Expr, final: Expr | None) -> None:
         """Lets readers behind the loop read its results."""

@@ -217,3 +217,40 @@ def test_a_tensor_is_equal_to_itself_whatever_its_values() -> None:
     module(x).mean().backward()
     found = Session(step, providers=["CPUExecutionProvider"]).run({"x": x.numpy()})
     np.testing.assert_allclose(found["grad/scale"], module.scale.grad, rtol=1e-5)
+
+
+class Chunks(torch.nn.Module):
+    """Chunks of three rows, the last one filled up, as state space models have them."""
+
+    def forward(self, x: Any) -> Any:
+        missing = (3 - x.size(1) % 3) % 3
+        padded = torch.nn.functional.pad(x, (0, missing)) if missing > 0 else x
+        made = padded.reshape(x.size(0), -1, 3).cumsum(1).flatten(1)
+        return made[:, : x.size(1)] if missing > 0 else made
+
+
+def test_a_branch_for_every_third_size_fixes_no_axis() -> None:
+    exported = export(Chunks(), torch.randn(2, 5))
+    assert not exported.fixed
+    session = Session(exported.model)
+    for size in (1, 3, 6, 7, 30):
+        x = torch.randn(2, size)
+        np.testing.assert_allclose(session.run({"x": x.numpy()})["output"], Chunks()(x), rtol=1e-5)
+
+
+class Alternating(torch.nn.Module):
+    """Does something else for every second size."""
+
+    def forward(self, x: Any) -> Any:
+        y = x * 2 * 2
+        return y * 2 if x.size(1) % 2 else y
+
+
+@pytest.mark.parametrize("steps", [4, 5])
+def test_a_branch_for_every_second_size_fixes_an_axis_if_it_makes_a_difference(steps: int) -> None:
+    options: dict[str, Any] = {"example_targets": (), "what": "input_gradient"}
+    with pytest.warns(UserWarning, match="axis 1 of 'x'") as told:
+        step = ll.from_torch(Alternating(), torch.randn(2, steps), lambda y: y.square().mean(), **options)
+    assert "loop" not in str(told[0].message).split(")")[0]
+    with pytest.raises(InvalidInputError):
+        Session(step).run({"x": np.ones((2, 6), np.float32)})

@@ -52,11 +52,16 @@ class Same:
 
 @dataclasses.dataclass(frozen=True)
 class Carried:
-    """Output `output` of row `row` in the step before; `initial` in the first step."""
+    """Output `output` of row `row` as many steps before as there are `initial` values, which the first steps have."""
 
     row: int
     output: int
-    initial: ir.Value
+    initial: tuple[ir.Value, ...]
+
+    @property
+    def line(self) -> list[Carried]:
+        """What a loop carries for it, the last of which its row makes: each is the one behind it a step before."""
+        return [dataclasses.replace(self, initial=self.initial[place:]) for place in range(len(self.initial))]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,9 +244,8 @@ class StepRows:
                 row = waiting.pop()
                 if not self._fits(row):
                     continue
-                for step, node in enumerate(row):
-                    self._place[node] = (self._made, step)
                 self.rows[self._made] = row
+                self._note(self._made)
                 self._made += 1
                 waiting += self._makers(row)
             # Readers in the next step are told from those in the same one by rows that are known.
@@ -251,13 +255,16 @@ class StepRows:
         """Whether nodes are alike, of the graph, and of no row yet, and no operand keeps them from being steps."""
         # Nodes of other graphs are of no kind here.
         kinds = {self.code.kinds.get(node) for node in row}
-        if len(kinds) > 1 or None in kinds or len(set(row)) < len(row) or self._place.keys() & row:
+        if len(kinds) > 1 or None in kinds or len(set(row)) < len(row) or self._place.keys() & row[1:]:
+            return False
+        # Of states that begin as one value the first step makes some results once.
+        if self._step(row[0]) not in {None, 0}:
             return False
         return all(self._may_have_role(values) for values in zip(*(node.inputs for node in row), strict=True))
 
     def _may_have_role(self, values: Tuple) -> bool:
-        """Whether an operand may turn out to have a role: what no node makes, such as weights, has to be the same."""
-        made = all(value is not None and value.producer() is not None for value in values[1:])
+        """Whether an operand may have a role: what no node makes, such as weights, is the same, or of first steps alone."""
+        made = values[-1] is not None and values[-1].producer() is not None
         return made or all(value is values[0] for value in values) or self._constant(values) is not None
 
     def _makers(self, row: tuple[ir.Node, ...]) -> Iterator[tuple[ir.Node, ...]]:
@@ -307,8 +314,12 @@ class StepRows:
                     self.rows.clear()
                     return
                 del self.rows[number]
-                for node in row:
-                    del self._place[node]
+                self._place.clear()
+                for each in self.rows:
+                    self._note(each)
+
+    def _note(self, number: int) -> None:
+        self._place.update((node, (number, step)) for step, node in enumerate(self.rows[number]))
 
     def _keeps_together(self, number: int, roles: Sequence[Role]) -> bool:
         """Whether what is tied to a row's nodes is in the same steps."""
@@ -338,9 +349,7 @@ class StepRows:
         present = tuple(value for value in values if value is not None)
         if len(present) < len(values) or first is None:
             return None
-        places = [self.place(value) for value in values]
-        role = self._inside(places, first, outside(first))
-        if role is not None:
+        if (role := self._inside(present, outside)) is not None:
             return role
         element = self._element(values)
         if element is not None and outside(element.sequence):
@@ -350,19 +359,20 @@ class StepRows:
         alike = all(self._alike(value, first) for value in present)
         return Stacked(present) if made and alike and self._varies(present) else None
 
-    def _inside(
-        self, places: Sequence[tuple[int, int, int] | None], first: ir.Value, first_is_outside: bool
-    ) -> Same | Carried | None:
-        known = [place for place in places[1:] if place is not None]
-        if len(known) < len(places) - 1 or len({(row, output) for row, _, output in known}) > 1:
+    def _inside(self, values: Sequence[ir.Value], outside: Callable[[ir.Value], bool]) -> Same | Carried | None:
+        last = self.place(values[-1])
+        if last is None:
             return None
-        row, _, output = known[0]
-        if places[0] == (row, 0, output) and all(place[1] == index for index, place in enumerate(known, 1)):
+        row, step, output = last
+        # How many steps before a value is made.
+        lag = len(values) - 1 - step
+        if any(value is not node.outputs[output] for value, node in zip(values[lag:], self.rows[row], strict=False)):
+            return None
+        if not lag:
             return Same(row, output)
-        shifted = all(place[1] == index for index, place in enumerate(known))
-        if shifted and first_is_outside and self._alike(first, self.rows[row][0].outputs[output]):
-            return Carried(row, output, first)
-        return None
+        made, initial = self.rows[row][0].outputs[output], tuple(values[:lag])
+        alike = all(outside(value) and self._alike(value, made) for value in initial)
+        return Carried(row, output, initial) if alike else None
 
     def _constant(self, values: Tuple) -> SameConstant | StepNumbers | None:
         known = _all_or_none(values, lambda value: None if value in self.code.learnt else self.facts.constant(value))
@@ -373,7 +383,10 @@ class StepRows:
             return None
         if all(array.tobytes() == known[0].tobytes() for array in known):
             return SameConstant(known[0], dtype)
-        return StepNumbers(np.stack(known), dtype) if known[0].size == 1 else None
+        numbers = np.stack(known)
+        # Places that do not go on evenly are those of a step beside the loop, such as the last one.
+        uneven = numbers.dtype.kind in "iu" and (np.diff(numbers, axis=0) != numbers[1] - numbers[0]).any()
+        return StepNumbers(numbers, dtype) if known[0].size == 1 and not uneven else None
 
     def _element(self, values: Tuple) -> Element | None:
         known = _all_or_none(values, lambda value: element_of(value, self.facts))
