@@ -254,8 +254,8 @@ class _Beside:
         """
         # An error at a size that the code sets apart tells whoever feeds it.
         alone = {
-            symbol: fault.said
-            for symbol, sizes in self._sizes.alone()
+            symbol: where + fault.said
+            for symbol, sizes, where in self._sizes.alone()
             if (fault := self._fault(sizes)) and not fault.raised
         }
         if alone:

@@ -107,12 +107,12 @@ def open_axes(program: torch.export.ExportedProgram, names: Sequence[str]) -> se
     return {(name, axis) for name, shape in shapes for axis, size in enumerate(shape) if symbols_of(size)}
 
 
-def sizes_to_try(program: torch.export.ExportedProgram) -> dict[Any, set[int]]:
-    """Open size -> numbers at which a decision in the module's code goes the other way."""
-    found: dict[Any, set[int]] = {}
-    for expression, _ in _decisions(program):
+def sizes_to_try(program: torch.export.ExportedProgram) -> dict[Any, dict[int, str]]:
+    """Open size -> numbers at which a decision in the module's code goes the other way -> where that is."""
+    found: dict[Any, dict[int, str]] = {}
+    for expression, where in _decisions(program):
         for symbol in expression.free_symbols:
-            found.setdefault(symbol, set()).update(_otherwise(expression) or ())
+            found.setdefault(symbol, {}).update(dict.fromkeys(_otherwise(expression) or (), f"{where}: "))
     return found
 
 

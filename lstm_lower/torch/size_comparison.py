@@ -53,17 +53,17 @@ class OpenSizes:
         self.traced = {symbol: length.steps for symbol, length in steps.items()}
         self._decided = sizes_to_try(traced.program)
         # Loops may have first and last steps of their own, which few steps have not all.
-        self._few = dict.fromkeys(steps, _FEW)
+        self._few = dict.fromkeys(steps, dict.fromkeys(_FEW, ""))
 
     def decided(self, said: str) -> Axes:
         """Axes by which the module's code decides, with what is said of them."""
         return self.axes(dict.fromkeys(self._decided, said))
 
-    def alone(self) -> Iterator[tuple[Any, Sizes]]:
-        """An open size, and sizes at which the module's code decides otherwise by it, or loops take few steps."""
+    def alone(self) -> Iterator[tuple[Any, Sizes, str]]:
+        """An open size, sizes at which the module's code decides otherwise by it, or loops take few steps, and where."""
         for symbol, sizes in (self._decided | self._few).items():
-            for size in sizes:
-                yield symbol, {**self.example, symbol: size}
+            for size, where in sizes.items():
+                yield symbol, {**self.example, symbol: size}, where
 
     def grown(self) -> Iterator[Sizes]:
         """Sizes that are all larger, more than twice, or by a little. Those that are equal become unequal."""

@@ -249,8 +249,8 @@ class Alternating(torch.nn.Module):
 @pytest.mark.parametrize("steps", [4, 5])
 def test_a_branch_for_every_second_size_fixes_an_axis_if_it_makes_a_difference(steps: int) -> None:
     options: dict[str, Any] = {"example_targets": (), "what": "input_gradient"}
-    with pytest.warns(UserWarning, match="axis 1 of 'x'") as told:
+    where = r"axis 1 of 'x' \(test_open_sizes.py:\d+ decides by it: .*: a step with another loss"
+    with pytest.warns(UserWarning, match=where):
         step = ll.from_torch(Alternating(), torch.randn(2, steps), lambda y: y.square().mean(), **options)
-    assert "loop" not in str(told[0].message).split(")")[0]
     with pytest.raises(InvalidInputError):
         Session(step).run({"x": np.ones((2, 6), np.float32)})
