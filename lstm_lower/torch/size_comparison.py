@@ -60,7 +60,7 @@ class OpenSizes:
         return self.axes(dict.fromkeys(self._decided, said))
 
     def alone(self) -> Iterator[tuple[Any, Sizes, str]]:
-        """An open size, sizes at which the module's code decides otherwise by it, or loops take few steps, and where."""
+        """An open size, sizes at which the module's code decides otherwise by it or loops take few steps, and where."""
         for symbol, sizes in (self._decided | self._few).items():
             for size, where in sizes.items():
                 yield symbol, {**self.example, symbol: size}, where

@@ -263,7 +263,7 @@ class StepRows:
         return all(self._may_have_role(values) for values in zip(*(node.inputs for node in row), strict=True))
 
     def _may_have_role(self, values: Tuple) -> bool:
-        """Whether an operand may have a role: what no node makes, such as weights, is the same, or of first steps alone."""
+        """Whether an operand may have a role: what no node makes, such as weights, is the same, or first steps' own."""
         made = values[-1] is not None and values[-1].producer() is not None
         return made or all(value is values[0] for value in values) or self._constant(values) is not None
 
