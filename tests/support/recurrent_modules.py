@@ -260,3 +260,83 @@ class QRNN(nn.Module):
             c = (1 - f[:, t]) * z[:, t] if c is None else f[:, t] * c + (1 - f[:, t]) * z[:, t]
             out.append(o[:, t] * c)
         return torch.stack(out, 1)
+
+
+@case()
+class Rotating(nn.Module):
+    """Linear recurrent units (Orvieto et al., 2023): complex states, whose two parts begin as one tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.size, self.angle = nn.Parameter(torch.rand(H)), nn.Parameter(torch.rand(H))
+        self.real, self.imaginary, self.o = nn.Linear(I, H), nn.Linear(I, H), nn.Linear(2 * H, 2)
+
+    def forward(self, x: Any) -> Any:
+        size = torch.exp(-torch.exp(self.size))
+        a, b = size * torch.cos(self.angle), size * torch.sin(self.angle)
+        real = imaginary = x.new_zeros(x.size(0), H)
+        out = x.new_zeros(x.size(0), x.size(1), 2)
+        for t in range(x.size(1)):
+            u, v = self.real(x[:, t]), self.imaginary(x[:, t])
+            real, imaginary = a * real - b * imaginary + u, a * imaginary + b * real + v
+            out[:, t] = self.o(torch.cat([real, imaginary], 1))
+        return out
+
+
+@case()
+class Autoregressive(nn.Module):
+    """Reads its last three outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(I + 3 * H, H)
+
+    def forward(self, x: Any) -> Any:
+        past, out = [x.new_zeros(x.size(0), H)] * 3, []
+        for t in range(x.size(1)):
+            y = torch.tanh(self.body(torch.cat([x[:, t], *past], 1)))
+            past = [*past[1:], y]
+            out.append(y)
+        return torch.stack(out, 1)
+
+
+@case()
+class Phased(nn.Module):
+    """An LSTM that opens by the time (Neil et al., 2016): its last cell state is not read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.period = nn.LSTMCell(I, H), nn.Parameter(torch.rand(H) + 0.5)
+
+    def forward(self, x: Any) -> Any:
+        h = c = x.new_zeros(x.size(0), H)
+        out = []
+        for t in range(x.size(1)):
+            phase = torch.fmod(x[:, t, :1], self.period).abs() / self.period
+            opened = torch.where(phase < 0.3, 2 * phase, 0.1 * phase)
+            following, cell = self.cell(x[:, t], (h, c))
+            h, c = opened * following + (1 - opened) * h, opened * cell + (1 - opened) * c
+            out.append(h)
+        return torch.stack(out, 1)
+
+
+@case()
+class LastStepApart(nn.Module):
+    """Advantages, for which what is behind the last step is the last one's own (Schulman et al., 2017)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.value = nn.GRU(I, H, batch_first=True), nn.Linear(H, 1)
+
+    def forward(self, x: Any) -> Any:
+        values, reward, done = self.value(self.body(x)[0]).squeeze(-1), x[:, :, 0], x[:, :, 1].sigmoid()
+        advantages, last = torch.zeros_like(values), 0
+        with torch.no_grad():
+            for t in reversed(range(x.size(1))):
+                if t == x.size(1) - 1:
+                    lives, following = 1.0 - done[:, -1], values[:, -1]
+                else:
+                    lives, following = 1.0 - done[:, t + 1], values[:, t + 1]
+                delta = reward[:, t] + 0.9 * following * lives - values[:, t]
+                advantages[:, t] = last = delta + 0.8 * lives * last
+        return (values - (advantages + values.detach())).square().mean()
