@@ -292,6 +292,12 @@ def test_numbers_of_tensors_stay_open() -> None:
             r"pow, which test_operations\.py:\d+ calls, requires a whole exponent .*; exp\(exponent \* log\(x\)\) is",
         ),
         (
+            lambda x: torch.view_as_complex(torch.stack([x, x], -1)).logcumsumexp(-1).real,
+            projected_loss,
+            UnsupportedOpError,
+            r"logcumsumexp, which test_operations\.py:\d+ calls, requires operands that its translation takes, got Type",
+        ),
+        (
             lambda x: x.chunk(4, 1),
             projected_loss,
             UnsupportedOpError,

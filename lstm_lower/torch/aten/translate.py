@@ -50,6 +50,7 @@ from lstm_lower.torch.aten.evaluation import Evaluated, replace_operands
 from lstm_lower.torch.aten.registry import AtenCall, Formula, called, line, translation
 from lstm_lower.torch.aten.sizes import OpenSizeError, Sizes
 from lstm_lower.torch.aten.sizes import formula as size_formula
+from lstm_lower.torch.pytorch_errors import first_line
 
 OPSET = 18
 
@@ -222,11 +223,14 @@ class Translation:
     def _of_formula(self, formula: Formula, call: AtenCall, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         try:
             return formula(call, *args, **kwargs)
-        except TypeError as error:
+        except (TypeError, AttributeError, LookupError) as error:
             # Attributes and counts of results are numbers, which an expression is not.
-            if symbols := _symbols(call.node):
+            if isinstance(error, TypeError) and (symbols := _symbols(call.node)):
                 raise OpenSizeError(symbols, f"{called(call.node)} requires it as a number") from error
-            raise
+            raise UnsupportedOpError(
+                f"{called(call.node)} requires operands that its translation takes, got {first_line(error)}; write it "
+                "with other PyTorch operations"
+            ) from error
 
     def _typed(self, call: AtenCall, result: Any) -> Any:
         """Results with the dtypes and shapes that the trace states."""
