@@ -295,7 +295,7 @@ def test_numbers_of_tensors_stay_open() -> None:
             lambda x: torch.view_as_complex(torch.stack([x, x], -1)).logcumsumexp(-1).real,
             projected_loss,
             UnsupportedOpError,
-            r"logcumsumexp, which test_operations\.py:\d+ calls, requires operands that its translation takes, got Type",
+            r"logcumsumexp, which test_operations\.py:\d+ calls, requires operands that its translation takes, got T",
         ),
         (
             lambda x: x.chunk(4, 1),
