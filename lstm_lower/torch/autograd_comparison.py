@@ -192,6 +192,8 @@ class _Beside:
         self._targets: Sequence[Tensor] = made.targets
         # Targets of the example, where others are to be like them.
         self._before: Sequence[Tensor] = ()
+        # The shape of the example's prediction.
+        self._predicted: Sequence[int] = ()
         # Whether the module has taken the sizes that were tried last, and their shapes.
         self._taken, self._shapes = True, self.sizes()
         self._measure = self._loss()
@@ -284,12 +286,12 @@ class _Beside:
 
     def _fault(self, sizes: Sizes) -> _Fault | None:
         """How the step differs from the module at some sizes; nothing where the module does not take them."""
-        kept = self._inputs, self._targets
+        kept = self._inputs, self._targets, self._before
         whole = self._targets if self._step.loss is not None else ()
         tensors = self._sizes.inputs([*self._inputs, *whole], sizes)
         count = len(self._inputs)
         self._inputs = tensors[:count]
-        self._targets, self._before = (tensors[count:], ()) if whole else ((), self._targets)
+        self._targets, self._before = tensors[count:], self._targets
         self._taken = True
         try:
             with self._variation.of_module():
@@ -308,7 +310,7 @@ class _Beside:
             told = [f"{each.kind} of '{each.name}' ({each.said})" for each in comparison.differences]
             return _Fault(f"a step with another {told[0]} for {self._said()}") if told else None
         finally:
-            self._inputs, self._targets = kept
+            self._inputs, self._targets, self._before = kept
 
     def _said(self) -> str:
         return ", ".join(f"'{name}' of shape {list(x.shape)}" for name, x in self._examples())
@@ -441,12 +443,27 @@ class _Beside:
             if self._measure is None:
                 loss = named[str(self._made.formula)]
             else:
-                if not self._targets or self._before:
+                if not self._targets or (self._before and self._step.loss is None):
                     fitting = self._fitting_targets(flat)
                     # Where sizes are others, the step may declare less than the module returns.
                     self._targets = self._targets if _shapes(fitting) == _shapes(self._targets) else fitting
-                loss = checked_loss(self._measure(result, *(x.clone() for x in self._targets)))
+                loss = checked_loss(self._measured(result, flat[0].shape))
             yield named, loss, wanted
+
+    def _measured(self, result: Any, shape: Sequence[int]) -> Any:
+        """The loss, of targets as large as results where it refuses others and the example's are so, too."""
+        assert self._measure is not None
+        if not self._before:
+            self._predicted = shape
+        try:
+            return self._measure(result, *(x.clone() for x in self._targets))
+        except Exception:
+            pairs = zip(self._before, self._targets, strict=False)
+            fitting = [resized(x, shape) if x.shape == self._predicted else y for x, y in pairs]
+            if not self._before or _shapes(fitting) == _shapes(self._targets):
+                raise
+            self._targets = fitting
+            return self._measure(result, *(x.clone() for x in fitting))
 
     def _moved(self) -> Sequence[Results]:
         """Results from weights, inputs and gradients on their way that differ in last places; whole inputs stay so."""

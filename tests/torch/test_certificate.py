@@ -117,12 +117,24 @@ class Widened(nn.Module):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", [1, 2])
-@pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
-def test_an_axis_is_fixed_whose_size_results_do_not_follow(loss: str, part: int) -> None:
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy", lambda y, target: (y - target).abs().sum()])
+def test_an_axis_is_fixed_whose_size_results_do_not_follow(loss: Any, part: int) -> None:
     """Targets are of the sizes of PyTorch's results, whatever the step declares."""
-    with pytest.warns(FixedStepsWarning, match=r"axis 2 of 'x' .* for 'x' of shape \[3, 4, 12\]"):
-        step = ll.from_torch(Widened(part), torch.randn(3, 4, 5), loss)
+    net, x = Widened(part), torch.randn(3, 4, 5)
+    targets = torch.rand_like(net(x)) if callable(loss) else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FixedStepsWarning)
+        step = ll.from_torch(net, x, loss, example_targets=targets)
+    fixed = next(entry.value for entry in step.metadata_props if entry.key == FIXED_AXES)
+    assert "for 'x' of shape [3, 4, 12]" in json.loads(fixed)["x"]["2"]
     assert compared(step).also[0]["x"] == [7, 4, 5]
+
+
+@pytest.mark.slow
+def test_targets_of_traced_losses_are_as_large_as_results() -> None:
+    loss = lambda y, target: (y - target).square().sum()  # noqa: E731
+    step = ll.from_torch(nn.Conv1d(4, 4, 3, stride=2), torch.randn(3, 4, 7), loss, example_targets=torch.rand(3, 4, 3))
+    assert compared(step).also == [{"input": [7, 4, 16], "target": [7, 4, 7]}]
 
 
 @pytest.mark.slow
