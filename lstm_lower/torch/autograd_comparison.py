@@ -32,6 +32,7 @@ from lstm_lower.records.certificate import Certificate
 from lstm_lower.replacement import replaced
 from lstm_lower.runtime.proof import certification
 from lstm_lower.runtime.proof.certification import Agreed, Expected, NotComparedError, Results, StepComparison
+from lstm_lower.runtime.proof.step_parts import is_gradient, part_of
 from lstm_lower.torch import losses, optimizers
 from lstm_lower.torch.axes import Axes
 from lstm_lower.torch.export import Traced
@@ -39,7 +40,7 @@ from lstm_lower.torch.given_draws import BY_SHAPE, PLAN, PLANS, GivenDraws, give
 from lstm_lower.torch.interface import ModuleOperands, Step, checked_loss, copied_weights, named_tensors, numbers
 from lstm_lower.torch.pytorch_errors import first_line
 from lstm_lower.torch.size_comparison import OpenSizes, Sizes
-from lstm_lower.torch.step_runs import FailedRunError, StepRun, is_gradient, part_of
+from lstm_lower.torch.step_runs import FailedRunError, StepRun
 from lstm_lower.torch.trials import RefusedError, resized, undone
 from lstm_lower.torch.variation import Variation
 

@@ -17,7 +17,7 @@ from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.passes.gradients.registry import differentiates, rule_of
 from lstm_lower.records import certificate
-from lstm_lower.runtime.proof import certification
+from lstm_lower.runtime.proof import certification, step_parts
 
 torch = pytest.importorskip("torch")
 
@@ -280,10 +280,10 @@ def test_updates_of_many_weights_are_compared_a_few_at_a_time(make: Any, monkeyp
 
 
 def test_a_large_table_has_its_gradient_in_zeros_that_are_new_in_each_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_runs, "_LARGE", 1)
+    monkeypatch.setattr(step_parts, "_LARGE", 1)
     made: list[tuple[int, ...]] = []
-    zeros = step_runs._zeros
-    monkeypatch.setattr(step_runs, "_zeros", lambda shape, dtype: made.append(tuple(shape)) or zeros(shape, dtype))
+    zeros = step_runs.new_zeros
+    monkeypatch.setattr(step_runs, "new_zeros", lambda shape, dtype: made.append(tuple(shape)) or zeros(shape, dtype))
     net = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 3))
     step = ll.from_torch(net, torch.tensor([[1, 2, 2], [5, 1, 0]]), "mse", torch.optim.SGD(net.parameters(), 0.1))
     assert made == [(9, 4), (9, 4)]
