@@ -344,10 +344,14 @@ class _Beside:
         return certification.compare(got, expected, moved=self._moved, before=before, narrow=self._narrow)
 
     def _read_by_branches(self) -> set[str]:
-        """Parameters that PyTorch's `cond` has gradients of, zeros of those that the branch that runs does not read."""
+        """Parameters that PyTorch's `cond` has gradients of, zeros of those that the branch that runs does not read.
+
+        Where a size decides, it runs as Python's `if` does.
+        """
         program = self._made.traced.program
         paths = program.graph_signature.inputs_to_parameters
-        branching = [node for node in program.graph.nodes if node.target is torch.ops.higher_order.cond]
+        conds = (node for node in program.graph.nodes if node.target is torch.ops.higher_order.cond)
+        branching = [node for node in conds if isinstance(getattr(node.args[0], "meta", {}).get("val"), Tensor)]
         read = [paths[node.name] for node in reached(branching, lambda x: x.all_input_nodes) if node.name in paths]
         return {self._made.names.get(id(self._step.get_parameter(path)), "") for path in read}
 

@@ -187,6 +187,20 @@ def test_weights_of_the_other_branch_decay(sign: int) -> None:
         torch.testing.assert_close(got.get_parameter(name), weight)
 
 
+@pytest.mark.slow
+def test_weights_of_a_branch_that_a_size_leaves_do_not_decay() -> None:
+    """PyTorch takes that branch as Python does, and has no gradients of the other one's weights."""
+
+    class BySize(Choice):
+        def forward(self, x: Any) -> Any:
+            return torch.cond(x.size(0) > 2, lambda x: self.first(x).tanh(), lambda x: self.second(x).sin(), (x,))
+
+    module, x = BySize(), torch.rand(4, 3)
+    with pytest.raises(UnsupportedOpError, match=r"another update of 'second.weight'"):
+        ll.from_torch(module, x, "mse", torch.optim.AdamW(module.parameters(), 0.1, weight_decay=0.5))
+    assert ll.from_torch(module, x, "mse", torch.optim.Adam(module.parameters(), 0.1))
+
+
 def test_loops_within_loops_are_refused() -> None:
     class Within(Flow):
         def forward(self, x: Any) -> Any:
