@@ -160,8 +160,8 @@ def _candidates(code: Code, *, maps: bool) -> Iterator[Sequence[Sequence[ir.Node
         for chain in _chains(code, group, maps=maps):
             for each in range(1, MOST_OF_A_KIND + 1):
                 steps = chain[: len(chain) // each * each : each]
-                # The first step may have been simplified, and of the last one less may be read.
-                for choice in ([steps], [steps[1:], steps[:-1]], [steps[1:-1]]):
+                # The first step may have been simplified, and of a loop's last one less may be read.
+                for choice in ([steps], [steps[1:]]) if maps else ([steps], [steps[1:], steps[:-1]], [steps[1:-1]]):
                     if found := [seeds for seeds in choice if len(seeds) >= LEAST_STEPS]:
                         yield found
 

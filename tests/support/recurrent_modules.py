@@ -340,3 +340,22 @@ class LastStepApart(nn.Module):
                 delta = reward[:, t] + 0.9 * following * lives - values[:, t]
                 advantages[:, t] = last = delta + 0.8 * lives * last
         return (values - (advantages + values.detach())).square().mean()
+
+
+@case()
+class LinearAttention(nn.Module):
+    """Sums of keys and values (Katharopoulos et al., 2020), which begin as a number: a step has several products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(I, H), nn.Linear(I, H), nn.Linear(I, H)
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = F.elu(self.q(x)) + 1, F.elu(self.k(x)) + 1, self.v(x)
+        memory, total, out = 0, 0, []
+        for t in range(x.size(1)):
+            memory = memory + torch.einsum("bd,be->bde", k[:, t], v[:, t])
+            total = total + k[:, t]
+            weight = torch.einsum("bd,bd->b", q[:, t], total).unsqueeze(-1)
+            out.append(torch.einsum("bd,bde->be", q[:, t], memory) / weight)
+        return torch.stack(out, dim=1)
