@@ -28,10 +28,11 @@ from lstm_lower.passes.training.losses import Loss
 from lstm_lower.reachability import reached
 from lstm_lower.records import lengths
 from lstm_lower.records import state as training_state
-from lstm_lower.records.certificate import Certificate
+from lstm_lower.records.certificate import Certificate, Kind
 from lstm_lower.replacement import replaced
 from lstm_lower.runtime.proof import certification
 from lstm_lower.runtime.proof.certification import Agreed, Expected, NotComparedError, Results, StepComparison
+from lstm_lower.runtime.proof.comparison import distance
 from lstm_lower.runtime.proof.step_parts import is_gradient, part_of
 from lstm_lower.torch import losses, optimizers
 from lstm_lower.torch.axes import Axes
@@ -45,8 +46,10 @@ from lstm_lower.torch.trials import RefusedError, resized, undone
 from lstm_lower.torch.variation import Variation
 
 Array = np.ndarray[Any, Any]
-# What is left of a gradient, by name, when it has been looked at.
-_Taken = Callable[[str, Array], Array | Agreed]
+# What is left of a gradient when it has been looked at, by its name, and what was left of what it is added to.
+_Taken = Callable[[str, Array, Any], Array | Agreed]
+# What a step computes; its gradients are let go one by one.
+_OfStep = dict[Kind, dict[str, Array]]
 
 _FRAMEWORK = f"PyTorch {torch.__version__}"
 # How often weights are moved in their last places, and by how many of these.
@@ -57,6 +60,10 @@ _SHARE, _AT_ONCE = 4, 1 << 22
 _LOWEST, _HIGHEST = 0.25, 0.75
 # Namespaces of operators whose gradients are PyTorch's own, or written by us.
 _SEEN = {"aten", "prims", "prim", "onnx_symbolic", "higher_order", "quantized_decomposed", "torchvision", "lstm_lower"}
+
+
+def _added(_: str, x: Array, former: Any) -> Array:
+    return x if former is None else x + former
 
 
 class OtherSizesError(Exception):
@@ -195,6 +202,8 @@ class _Beside:
         self._before: Sequence[Tensor] = ()
         # The shape of the example's prediction.
         self._predicted: Sequence[int] = ()
+        # Whether updates are still to be computed from the step's gradients.
+        self._updates_follow = made.what == "train"
         # Whether the module has taken the sizes that were tried last, and their shapes.
         self._taken, self._shapes = True, self.sizes()
         self._measure = self._loss()
@@ -293,7 +302,7 @@ class _Beside:
         count = len(self._inputs)
         self._inputs = tensors[:count]
         self._targets, self._before = tensors[count:], self._targets
-        self._taken = True
+        self._taken, self._updates_follow = True, False
         try:
             with self._variation.of_module():
                 comparison = self._comparison()
@@ -335,7 +344,7 @@ class _Beside:
         updates = {
             name: x
             for name, x in expected["update"].items()
-            if isinstance(x, np.ndarray) and name in before and (name in got["update"] or not _same(x, before[name]))
+            if isinstance(x, np.ndarray) and name in before and (name in got["update"] or distance(x, before[name]) > 0)
         }
         self._gradients = {name: x for name, x in got["gradient"].items() if x is not None}
         without = {name for name, x in expected["gradient"].items() if x is None}
@@ -358,13 +367,23 @@ class _Beside:
     def _both(self) -> tuple[Results, Expected]:
         """What the step and the module compute.
 
-        A gradient of the module's is let go as soon as it agrees: all would take as much memory as the weights.
+        A gradient is let go as soon as it agrees: all would take as much memory as the weights.
         """
+        got: _OfStep = {}
 
-        def taken(name: str, x: Array) -> Array | Agreed:
-            return certification.agreed(got["gradient"].get(name), x, narrow=self._narrow) or x
+        def taken(name: str, x: Array, former: Any) -> Array | Agreed:
+            nonlocal got
+            if isinstance(former, Agreed):
+                # The step's is as good.
+                got = got if name in got["gradient"] else self._of_step()
+                former = got["gradient"][name]
+            if former is not None:
+                return _added(name, x, former)
+            found = certification.agreed(got["gradient"].get(name), x, narrow=self._narrow)
+            if found is not None and not self._updates_follow:
+                del got["gradient"][name]
+            return found or x
 
-        got: Results = {}
         try:
             counts = [sum(x.numel() for x in tensors) for tensors in (self._made.operands.tensors, self._inputs)]
             if (self._targets or self._before) and counts[0] <= counts[1]:
@@ -376,7 +395,8 @@ class _Beside:
             shapes = _shapes(self._targets)
             with self._run() as (named, loss, wanted):
                 got = got if got and shapes == _shapes(self._targets) else self._of_step()
-                return got, self._of_run(named, loss, wanted, taken)
+                expected = self._of_run(named, loss, wanted, taken)
+                return got, expected
         except (FailedRunError, NotComparedError):
             raise
         except Exception as error:
@@ -409,7 +429,7 @@ class _Beside:
         self._inputs = example
 
     def _of_run(
-        self, named: Mapping[str, Tensor], loss: Tensor, wanted: Mapping[str, Tensor], taken: _Taken = lambda _, x: x
+        self, named: Mapping[str, Tensor], loss: Tensor, wanted: Mapping[str, Tensor], taken: _Taken = _added
     ) -> Expected:
         gradients = _gradients(loss, wanted, taken)
         update: dict[str, Array] = {}
@@ -495,7 +515,7 @@ class _Beside:
 
     # The step's side.
 
-    def _of_step(self) -> Results:
+    def _of_step(self) -> _OfStep:
         feeds = self._first | {name: numbers(x) for name, x in self._examples()}
         if self._draws is not None:
             feeds[PLAN] = np.asarray(self._draws.plan)
@@ -504,7 +524,7 @@ class _Beside:
         gradients = {name.removeprefix("grad/"): x for name, x in results.items() if is_gradient(name)}
         return {
             "loss": {"loss": results[str(self._state.loss)].reshape(())},
-            "output": results,
+            "output": {name: results[name] for name in self._step.names.outputs if name in results},
             "gradient": gradients,
             "update": {pair.input: results[pair.output] for pair in self._state.pairs if pair.output in results},
         }
@@ -650,10 +670,6 @@ def _first_known(told: Sequence[Any]) -> list[int]:
     return [size for size in told if isinstance(size, int)][:1]
 
 
-def _same(a: Array, b: Array) -> bool:
-    return np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
-
-
 def _real(x: Tensor) -> Tensor:
     """Complex numbers as pairs."""
     return torch.view_as_real(x.detach().resolve_conj()) if x.is_complex() else x
@@ -667,26 +683,18 @@ def _gradients(loss: Tensor, wanted: Mapping[str, Tensor], taken: _Taken) -> Map
 
     def take(name: str, x: Tensor) -> None:
         assert x.grad is not None
-        array, former = numbers(_real(x.grad)), found[name]
-        result = array + former.actual if isinstance(former, Agreed) else taken(name, array)
-        found[name] = result
-        if result is not array:
-            x.grad = None
+        found[name], x.grad = taken(name, numbers(_real(x.grad)), found[name]), None
 
-    before = {name: x.grad for name, x in wanted.items()}
     with contextlib.ExitStack() as held:
         for name, x in wanted.items():
+            held.callback(setattr, x, "grad", x.grad)
             x.grad = None
             hook: Any = x.register_post_accumulate_grad_hook(functools.partial(take, name))  # type: ignore[no-untyped-call]
             held.callback(hook.remove)
-        try:
-            torch.autograd.backward(loss, inputs=list(wanted.values()))
-            for name, x in wanted.items():
-                if x.grad is not None:
-                    take(name, x)
-        finally:
-            for name, x in wanted.items():
-                x.grad = before[name]
+        torch.autograd.backward(loss, inputs=list(wanted.values()))
+        for name, x in wanted.items():
+            if x.grad is not None:
+                take(name, x)
     return found
 
 

@@ -24,15 +24,13 @@ Array = np.ndarray[Any, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Agreed:
-    """A framework's result that was compared when it came, and of which the step's is left.
+    """A framework's result that was compared when it came, and let go.
 
     Attributes:
-        actual: the step's.
         error: the largest difference.
         magnitude: the largest magnitude of the framework's.
     """
 
-    actual: Array
     error: float
     magnitude: float
 
@@ -142,7 +140,7 @@ def agreed(actual: Array | None, expected: Array, *, narrow: bool) -> Agreed | N
         return None
     pair = _Pair(actual, expected, None, 0.0)
     error = pair.apart(actual)
-    return Agreed(actual, error, pair.magnitude) if error <= pair.allowed(narrow=narrow) else None
+    return Agreed(error, pair.magnitude) if error <= pair.allowed(narrow=narrow) else None
 
 
 def compare(

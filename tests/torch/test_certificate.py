@@ -314,19 +314,34 @@ def test_gradients_that_functions_add_up_themselves_count() -> None:
     x = torch.randn(3, 2)
     loss = Twice.apply(x, weight).sum()  # type: ignore[no-untyped-call]
     whole = x.sum(0).numpy()
-    found = autograd_comparison._gradients(loss, {"weight": weight}, lambda _, x: x)["weight"]
+    found = autograd_comparison._gradients(loss, {"weight": weight}, autograd_comparison._added)["weight"]
     np.testing.assert_allclose(found, whole, rtol=1e-6)  # type: ignore[arg-type]
     assert weight.grad is None
 
 
-def test_what_comes_after_a_gradient_has_agreed_counts_too() -> None:
+def test_what_comes_after_a_gradient_has_been_taken_counts_too() -> None:
     weight = nn.Parameter(torch.tensor([1.0, 2.0]))
-    once = certification.Agreed(np.ones(2, np.float32), 0.0, 1.0)
     x = weight.view_as(weight)
     # The weight's own gradient is added before what follows from its view.
     x.register_hook(lambda dy: torch.enable_grad()(lambda: weight.sum().backward())() or dy)
-    found = autograd_comparison._gradients(x.sum(), {"weight": weight}, lambda _, __: once)["weight"]
+    found = autograd_comparison._gradients(x.sum(), {"weight": weight}, autograd_comparison._added)["weight"]
     np.testing.assert_array_equal(found, [2.0, 2.0])  # type: ignore[arg-type]
+
+
+def test_a_gradient_that_has_been_let_go_is_the_steps_own_where_more_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    gradients, added = autograd_comparison._gradients, []
+
+    def more(loss: Any, wanted: Any, taken: Any) -> Any:
+        found = gradients(loss, wanted, taken)
+        added.extend(name for name, x in found.items() if isinstance(x, certification.Agreed))
+        return {name: taken(name, np.zeros(wanted[name].shape, np.float32), x) for name, x in found.items()}
+
+    monkeypatch.setattr(autograd_comparison, "_gradients", more)
+    net = Net()
+    step = ll.from_torch(net, torch.randn(5, 4), "mse", torch.optim.SGD(net.parameters(), 0.1))
+    assert sorted(added) == sorted([*dict(net.named_parameters())] * 2)
+    assert set(compared(step).errors["gradient"].values()) == {0.0}
+    assert len(compared(step).also) == 1
 
 
 class Odd(nn.Module):
