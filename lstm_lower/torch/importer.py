@@ -328,10 +328,11 @@ def _tell_fixed_steps(module: nn.Module, step: ir.Model, exported: Exported) -> 
     step.metadata_props[FIXED_AXES] = json.dumps(by_input(exported.fixed))
     told = [f"axis {axis} of '{name}' ({why})" for (name, axis), why in exported.left_open.items()]
     if told and exported.traced.wanted == "auto":
+        loops = exported.traced.steps.keys() & exported.left_open.keys()
+        way = "ll.scan(cell, state, xs) in place of a loop whose steps do the same leaves their number open, and "
         warnings.warn(
             f"{type(module).__name__} fixes sizes in a trace that its forward leaves open: {some(told)} cannot be of "
-            "another size; nn.LSTM, nn.GRU and nn.RNN, and ll.scan(cell, state, xs) in place of a loop, leave the "
-            "number of steps open",
+            f"another size; {way if loops else ''}dynamic_shapes that names the open axes takes the others as they are",
             FixedStepsWarning,
             stacklevel=3,
         )
