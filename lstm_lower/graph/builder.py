@@ -21,6 +21,7 @@ import onnx_ir as ir
 from lstm_lower.errors import InvalidModelError
 from lstm_lower.graph import provenance
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.copies import Copier
 from lstm_lower.graph.edit import detach, end_reading, redirect
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.names import Names
@@ -246,7 +247,7 @@ class Builder:
         """Emits a node of any operator again with other operands; returns its outputs."""
         name = self.names.fresh(f"{self.scope}/{node.op_type}")
         outputs = [ir.Value(name=self.names.part(name, index, index + 1)) for index in range(len(node.outputs))]
-        attributes = list(node.attributes.values())
+        attributes = [self._copied(attribute) for attribute in node.attributes.values()]
         made = ir.Node(
             node.domain, node.op_type, _plain(inputs), attributes, overload=node.overload, outputs=outputs, name=name
         )
@@ -255,6 +256,13 @@ class Builder:
             self.declare(value)
         _inherit(made, node)
         return outputs
+
+    def _copied(self, attribute: ir.Attr) -> ir.Attr:
+        """An attribute for another node: a graph belongs to one."""
+        if attribute.type != ir.AttributeType.GRAPH or attribute.is_ref():
+            return attribute
+        copier = Copier(captures=True, name=self.names.another)
+        return ir.AttrGraph(attribute.name, copier.graph(attribute.as_graph()))
 
     @overload
     def op(self, op: type[std.Standard], *inputs: Expr | None, **attributes: Any) -> Expr: ...

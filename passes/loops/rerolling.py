@@ -194,6 +194,18 @@ def _run_length(values: Sequence[ir.Value]) -> int:
     return lengths.pop() if len(lengths) == 1 else 1
 
 
+def _runs(pieces: Sequence[tuple[int, bool] | None]) -> Iterator[tuple[int, int]]:
+    """From where to where pieces are of steps in a row, forward or backward."""
+    for stride in (1, -1):
+        start = 0
+        while start < len(pieces):
+            end, first = start + 1, pieces[start]
+            while end < len(pieces) and first and pieces[end] == (first[0] + stride * (end - start), first[1]):
+                end += 1
+            yield start, end
+            start = end
+
+
 def _untransposed(value: ir.Value) -> ir.Value:
     """A value, or the one that it is transposed of."""
     node = value.producer()
@@ -305,7 +317,9 @@ class _Rolling:
     @property
     def pays(self) -> bool:
         """Whether a step is more than what a loop costs: a sum of a few values does not become a Scan over them."""
-        return len(self.order) > 1 + 2 * sum(isinstance(role, Stacked) for role in self.sequences)
+        nodes = [self.rows.rows[row][0] for row in self.order]
+        count = len(nodes) + sum(len(graph) for node in nodes for graph in subgraphs_of(node))
+        return count > 1 + 2 * sum(isinstance(role, Stacked) for role in self.sequences)
 
     @property
     def nested(self) -> int:
@@ -410,7 +424,9 @@ class _Rolling:
     def _hand_over(self, values: list[ir.Value], sequence: Expr, final: Expr | None) -> None:
         """Lets readers behind the loop read its results."""
         b = self.builder
-        for node in dict.fromkeys(node for node, _ in values[0].uses() if std.Concat.matches(node)):
+        readers = [node for value in values for node, _ in value.uses() if not self.rows.holds(node)]
+        readers += [node for each in readers if std.Unsqueeze.matches(each) for node, _ in each.outputs[0].uses()]
+        for node in dict.fromkeys(node for node in readers if std.Concat.matches(node)):
             self._join(node, values, sequence)
         for step, value in enumerate(values):
             if not self._is_read(value):
@@ -423,27 +439,40 @@ class _Rolling:
             b.replace(value, element.value)
 
     def _join(self, node: ir.Node, values: list[ir.Value], sequence: Expr) -> None:
-        """Replaces the results of all steps, where a node joins them in their order, by the sequence."""
+        """Replaces the results of steps in a row, where a node joins them in their order, by a part of the sequence."""
         b, view = self.builder, std.Concat.of(node, self.builder.facts)
         axis = None if view is None else view.axis
-        places = [index for index, value in enumerate(node.inputs) if value is values[0]]
-        if axis is None or sequence.shape is None or self.rows.holds(node) or len(places) != 1:
+        if axis is None or sequence.shape is None or self.rows.holds(node):
             return
-        (place,) = places
-        forward = list(node.inputs[place : place + len(values)]) == values
-        backward = list(node.inputs[max(0, place - len(values) + 1) : place + 1]) == values[::-1]
-        if not forward and not backward:
+        pieces = [self._piece(value, values, axis) for value in node.inputs]
+        start, end = max(_runs(pieces), key=lambda run: run[1] - run[0], default=(0, 0))
+        run = [piece for piece in pieces[start:end] if piece is not None]
+        if len(run) < _RUN:
             return
-        in_order = sequence if forward != self.reverse else b.wrap(b.reverse(sequence.value, 0))
-        rank = len(sequence.shape)
-        moved = b.wrap(b.move_axis(in_order.value, 0, axis, rank))
-        # Steps stand in front of what each joins.
-        sizes = [moved.size(index) for index in range(rank)]
-        steps, each = sizes[axis], sizes[axis + 1]
-        joined = moved.squeeze(axis + 1)
-        if each != 1:
-            joined = b.op(std.Reshape, moved, b.sizes([*sizes[:axis], steps * each, *sizes[axis + 2 :]]))
-        start = place if forward else place - len(values) + 1
-        parts = [b.wrap(x) for x in (*node.inputs[:start], joined.value, *node.inputs[start + len(values) :]) if x]
+        (first, stacked), (last, _) = run[0], run[-1]
+        if self.reverse:
+            first, last = len(values) - 1 - first, len(values) - 1 - last
+        part = sequence
+        if len(run) < len(values):
+            part = sequence.slice(min(first, last), max(first, last) + 1, axis=0)
+        in_order = part if first < last else b.wrap(b.reverse(part.value, 0))
+        joined = b.wrap(b.move_axis(in_order.value, 0, axis, len(sequence.shape)))
+        if not stacked:
+            # Steps stand in front of what each joins.
+            sizes = [joined.size(index) for index in range(len(sequence.shape))]
+            if sizes[axis + 1] == 1:
+                joined = joined.squeeze(axis + 1)
+            else:
+                whole = [*sizes[:axis], sizes[axis] * sizes[axis + 1], *sizes[axis + 2 :]]
+                joined = b.op(std.Reshape, joined, b.sizes(whole))
+        parts = [b.wrap(x) for x in (*node.inputs[:start], joined.value, *node.inputs[end:]) if x]
         b.replace(node.outputs[0], b.concat(parts, axis).value)
         detach(node)
+
+    def _piece(self, value: ir.Value | None, values: Sequence[ir.Value], axis: int) -> tuple[int, bool] | None:
+        """Of which step a result is that a node joins, and whether with an axis in front of its own."""
+        if value in values:
+            return values.index(value), False
+        view = std.Unsqueeze.of(value.producer(), self.builder.facts) if value is not None else None
+        inner = view.operand(0) if view is not None and view.axes == (axis,) else None
+        return (values.index(inner), True) if inner in values else None

@@ -338,3 +338,21 @@ def test_a_folded_first_step() -> None:
     body = scan.attribute[0].g
     assert len(scan.input) == 2
     assert body.output[0].name in {output for node in body.node if node.op_type == "Tanh" for output in node.output}
+
+
+@pytest.mark.parametrize(
+    ("read", "loops"),
+    [("Mul (e, f{t})", 1), ("Mul (e, d{t})", 1 + T), ("ReduceSum <keepdims = 0> (h{t}, j0)", T)],
+)
+def test_loops_within_steps(read: str, loops: int) -> None:
+    """Each is part of its step where all read the same from outside, and not another number `d` or the state `h`."""
+
+    def step(t: int) -> str:
+        numbers = f"f{t} = Constant <value = float {{0.5}}> ()\nd{t} = Constant <value = float {{0.{t}}}> ()"
+        body = f"p = {read.replace('{t}', str(t))} n = Add (s, p) o = Sin (n)"
+        inner = f"inner (float[3] s, float[3] e) => (float[3] n, float[3] o) {{ {body} }}"
+        scan = f"q{t}, x{t} = Scan <num_scan_inputs = 1, body = {inner}> (z, g{t})"
+        return cell(t, f"g{t} = Gather (x, i{t})\n{numbers}\n{scan}")
+
+    after = rolled(Form(step, before="z = Gather (h0, i0)").model())
+    assert len(scans(after)) == loops

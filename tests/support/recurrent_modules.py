@@ -38,6 +38,10 @@ def two_sequences(batch: int, steps: int) -> tuple[Tensor, ...]:
     return torch.randn(batch, steps + 2, I), torch.randn(batch, steps, I)
 
 
+def sentences(batch: int, steps: int) -> tuple[Tensor, ...]:
+    return (torch.randn(batch, steps, steps + 2, I),)
+
+
 def case(inputs: Callable[[int, int], tuple[Tensor, ...]] = sequences) -> Callable[[type[nn.Module]], type[nn.Module]]:
     def register(module: type[nn.Module]) -> type[nn.Module]:
         CASES[module.__name__] = module, inputs
@@ -359,3 +363,22 @@ class LinearAttention(nn.Module):
             weight = torch.einsum("bd,bd->b", q[:, t], total).unsqueeze(-1)
             out.append(torch.einsum("bd,bde->be", q[:, t], memory) / weight)
         return torch.stack(out, dim=1)
+
+
+@case(sentences)
+class WordsInSentences(nn.Module):
+    """A loop within the steps of another one, whose state begins anew in each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.word, self.sentence = nn.GRUCell(I, H), nn.GRUCell(H, H)
+
+    def forward(self, x: Any) -> Any:
+        whole, out = x.new_zeros(x.size(0), H), []
+        for t in range(x.size(1)):
+            h = x.new_zeros(x.size(0), H)
+            for word in x[:, t].unbind(1):
+                h = self.word(word, h)
+            whole = self.sentence(h, whole)
+            out.append(whole)
+        return torch.stack(out, 1)

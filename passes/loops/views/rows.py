@@ -18,7 +18,7 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import operands
 from lstm_lower.graph.facts import Facts
-from lstm_lower.graph.subgraphs import subgraphs_of
+from lstm_lower.graph.subgraphs import subgraphs_of, with_inner
 from lstm_lower.graph.values import Array
 from lstm_lower.passes.loops.views.value_numbering import node_key
 
@@ -117,7 +117,8 @@ class Code:
         self.graph = graph
         self.tied = tied
         self.reads = {node: operands(node) for node in graph}
-        self.kinds = {node: node_kind(node) for node in graph}
+        constants: dict[Hashable, int] = {}
+        self.kinds = {node: node_kind(node, constants) for node in graph}
         self.readers: dict[ir.Value, list[ir.Node]] = {}
         for node, values in self.reads.items():
             for value in values:
@@ -305,7 +306,9 @@ class StepRows:
             for number, row in list(self.rows.items()):
                 roles = [self._role(values, reached) for values in zip(*(node.inputs for node in row), strict=True)]
                 known = [role for role in roles if role is not None]
-                if len(known) == len(roles) and self._keeps_together(number, known):
+                captured = [value for value in self.code.reads[row[0]] if value not in row[0].inputs]
+                apart = all(value.producer() not in reached for value in captured)
+                if len(known) == len(roles) and apart and self._keeps_together(number, known):
                     self.roles[number] = known
                     continue
                 changed = True
@@ -442,16 +445,37 @@ def _asks_for_sizes(node: ir.Node) -> bool:
     return std.Shape.matches(node) or std.Size.matches(node)
 
 
-def node_kind(node: ir.Node) -> Hashable | None:
-    """What nodes of a row have in common; `None` for nodes that a loop may not repeat, or that hold graphs."""
+def node_kind(node: ir.Node, constants: dict[Hashable, int]) -> Hashable | None:
+    """What nodes of a row have in common, with graphs that they hold; `None` for nodes that a loop may not repeat.
+
+    Args:
+        node: a node.
+        constants: what constants hold that graphs read -> the first of each.
+    """
+    given = {value: -1 for value in node.inputs if value is not None}
+    graphs = [each for graph in subgraphs_of(node) for each in with_inner(graph)]
+    within = [inner for graph in graphs for inner in graph]
+    # Constants are told by what they hold.
+    if std.Constant.matches(node) or not all(_may_be_repeated(each) for each in (node, *within)):
+        return None
+    read = {value for inner in within for value in inner.inputs if value is not None}
+    read.update(value for graph in graphs for value in graph.outputs)
+    if not read.isdisjoint(given):
+        # What a graph reads from outside is told by which value it is, what the node reads is not.
+        return None
+    for value in read:
+        maker = value.producer()
+        if maker is not None and std.Constant.matches(maker):
+            given[value] = constants.setdefault(node_key(maker, {}), id(value))
+    return node_key(node, given), tuple(value is not None for value in node.inputs)
+
+
+def _may_be_repeated(node: ir.Node) -> bool:
     kind = std.VIEWS.get(node.op_type) if node.domain == "" else None
     # Draws with a seed of their own are equal in all steps, and follow from each other in a loop.
     seeded = kind is not None and issubclass(kind, std.Random) and "seed" in node.attributes
     changing = kind is not None and issubclass(kind, std.BatchNormalization)
-    if seeded or changing or subgraphs_of(node) or any(attribute.is_ref() for attribute in node.attributes.values()):
-        return None
-    given = tuple(value is not None for value in node.inputs)
-    return node_key(node, {value: -1 for value in node.inputs if value is not None}), given
+    return not (seeded or changing or any(attribute.is_ref() for attribute in node.attributes.values()))
 
 
 def element_of(value: ir.Value | None, facts: Facts) -> Element | None:

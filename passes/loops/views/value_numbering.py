@@ -19,7 +19,7 @@ def node_key(node: ir.Node, numbering: dict[ir.Value, int]) -> Hashable:
 
     Args:
         node: a node.
-        numbering: negative numbers of values to compare by number; all others are compared by identity.
+        numbering: negative numbers of values to compare by number, or whose identity they have; others have their own.
     """
     operands = [*map(id, node.inputs)]
     if numbering:
