@@ -157,7 +157,7 @@ def handlers(mode: TorchFunctionMode) -> dict[Any, Function]:
         lifted = _Lifted("scan", mode, [combine_fn], [*init, *(x.select(0, 0) for x in xs)], additional_inputs)
         return lifted.nested(ops.scan(lifted.functions[0], init, xs, lifted.rest))
 
-    def mapped(f: Function, xs: Sequence[Tensor], args: Sequence[Any]) -> Any:
+    def mapped(f: Function, xs: Sequence[Tensor], args: Sequence[Any], **_: Any) -> Any:
         # A scan carries something.
         results = scan(lambda none, *parts: (none.clone(), f(*parts)), [torch.zeros(())], xs, tuple(args))
         return results[1]
@@ -286,7 +286,8 @@ _PLAIN: dict[Any, Function] = {
     torch.ops.higher_order.cond: lambda pred, true_fn, false_fn, operands: (true_fn if pred else false_fn)(*operands),
     torch.ops.higher_order.while_loop: _while_loop,
     torch.ops.higher_order.scan: _scan,
-    torch.ops.higher_order.map_impl: lambda f, xs, args: _scan(f, (), xs, args),
+    # PyTorch 2.14 says beside it which arguments are changed.
+    torch.ops.higher_order.map_impl: lambda f, xs, args, **_: _scan(f, (), xs, args),
 }
 
 
