@@ -265,6 +265,38 @@ def between_scalars(view: std.Range, b: Builder) -> list[Expr]:
     return [b.op(std.Range, *(x.reshape() if b.facts.rank(x.value) else x for x in bounds))]
 
 
+def counts_too_many(view: std.Pool) -> bool:
+    """Whether a window behind the image is counted, and sizes are known."""
+    return bool(view.ceil_mode and view.disputed_axes and not view.pads_alike) and None not in _beyond(view)
+
+
+def _beyond(view: std.Pool) -> list[int | None]:
+    """How far the last window reaches beyond the padding of each axis; `None` where the size is open."""
+    shape, extents, pads, strides = view.shape(), view.extents, view.pads, view.strides
+    if shape is None or extents is None or pads is None or strides is None:
+        return [None]
+    missing: list[int | None] = []
+    for axis, (size, extent, pad, stride) in enumerate(zip(shape[2:], extents, pads, strides, strict=True), 2):
+        if stride == 1 or axis in view.disputed_axes:
+            missing.append(0)
+        else:
+            missing.append((extent - sum(pad) - size) % stride if isinstance(size, int) else None)
+    return missing
+
+
+def padded_for_each(view: std.Pool, b: Builder) -> list[Expr]:
+    """The same of whole windows: padding for them is more, and counted as little as what it was not."""
+    x, attributes = b.wrap(view.data), {name: each.value for name, each in view.node.attributes.items()}
+    before, after = zip(*(view.pads or ()), strict=True)
+    if isinstance(view, std.AveragePool) and view.count_include_pad:
+        x = b.op(std.Pad, x, b.ints(0, 0, *before, 0, 0, *after))
+        before = after = (0,) * len(before)
+    ends = (size + (more or 0) for size, more in zip(after, _beyond(view), strict=True))
+    whole = {"pads": [*before, *ends], "ceil_mode": 0}
+    whole |= {"count_include_pad": 0} if isinstance(view, std.AveragePool) else {}
+    return b.ops(type(view), x, outputs=len(view.node.outputs), **(attributes | whole))
+
+
 # What onnxruntime moves a QuantizeLinear behind.
 _MOVES = (std.Reshape, std.Transpose, std.Squeeze, std.Unsqueeze, std.MaxPool, std.Slice)
 

@@ -104,3 +104,23 @@ def test_means(name: str) -> None:
 def test_adaptive_means_of_known_sizes() -> None:
     check(nn.AdaptiveAvgPool2d((3, 4)), [_random(2, 3, 7, 8)], fixed=True)
     check(nn.AdaptiveAvgPool2d((7, 2)), [_random(2, 3, 7, 8)], fixed=True, dtypes=ONE)
+
+
+@pytest.mark.parametrize(
+    ("pool", "sizes"),
+    [
+        (nn.AvgPool1d(2, 2, 1, ceil_mode=True), (3,)),
+        (nn.AvgPool1d(2, 3, 1, ceil_mode=True, count_include_pad=False), (8,)),
+        (nn.MaxPool1d(3, 5, 1, ceil_mode=True), (8,)),
+        (lambda x: functional.max_pool1d(x, 3, 2, 1, ceil_mode=True, return_indices=True)[0], (4,)),
+        # Along the second axis the last window is cut short.
+        (nn.AvgPool2d(2, 2, 1, ceil_mode=True), (3, 4)),
+        (nn.MaxPool2d(2, (3, 2), 1, ceil_mode=True), (8, 5)),
+    ],
+)
+def test_a_window_behind_the_image_is_none(pool: Callable[..., Any], sizes: tuple[int, ...]) -> None:
+    def weighed(x: Tensor) -> Tensor:
+        # What reads the result is of its size.
+        return pool(x) * torch.arange(1, pool(x).shape[-1] + 1)
+
+    check(weighed, [_tied(2, 2, *sizes)], fixed=True, dtypes=ONE)
