@@ -125,8 +125,12 @@ class TorchStep:
         return self.traced.step.module
 
 
-def certified(made: TorchStep) -> Certificate:
+def certified(made: TorchStep, *, known: bool = False) -> Certificate:
     """What a comparison of a step with PyTorch has shown; the step records the least lengths that it takes.
+
+    Args:
+        made: the step.
+        known: whether another step of the same trace has been compared at other sizes, which are not tried again.
 
     Raises:
         OtherSizesError: something differs where open sizes are others than the example's.
@@ -142,7 +146,7 @@ def certified(made: TorchStep) -> Certificate:
         return Certificate(not_compared={"the step": str(error)})
     certification.refuse_differences(type(made.module).__name__, _FRAMEWORK, comparison, **_way(made))
     example = beside.sizes()
-    if axes := beside.differing_axes():
+    if not known and (axes := beside.differing_axes()):
         raise OtherSizesError(axes)
     recorded = zip(lengths.parse(made.step.metadata_props), beside.least(), strict=True)
     lengths.write(made.step, [dataclasses.replace(length, least=least) for length, least in recorded])

@@ -236,7 +236,9 @@ class _Making:
             raise
         self._certify(self._made(step, exported.traced, trained, parameters, what))
         if evaluated is not None and evaluated is not exported:
-            self._record_evaluation(step, evaluated, changing)
+            self._record_evaluation(
+                step, evaluated, changing, known=evaluated.traced.program is exported.traced.program
+            )
         if self._trains:
             holdings.write(step, states.held_by(module, step, read))
         return step, exported
@@ -247,8 +249,8 @@ class _Making:
         formula, targets, optimizer = self.formula, self.targets, self.optimizer
         return TorchStep(step, traced, self.operands, self.loss, formula, targets, trained, names, what, optimizer)
 
-    def _certify(self, made: TorchStep) -> None:
-        """Compares a step with PyTorch, and records that."""
+    def _certify(self, made: TorchStep, *, known: bool = False) -> None:
+        """Compares a step with PyTorch, and records that; only at the example where others are known of its trace."""
         traced = made.traced
         if not self.check:
             decided = OpenSizes(traced).decided("forward decides by it, and check=False compares nothing")
@@ -256,7 +258,7 @@ class _Making:
                 raise _OtherwiseError(closed_further(traced, decided))
             return
         try:
-            certificate.write(made.step, certified(made))
+            certificate.write(made.step, certified(made, known=known))
         except OtherSizesError as error:
             raise _OtherwiseError(closed_further(traced, error.axes)) from error
         except UnsupportedOpError as error:
@@ -264,7 +266,9 @@ class _Making:
                 raise
             raise _OtherwiseError(steps_closed(traced, f"as one of any length it is refused: {error}")) from error
 
-    def _record_evaluation(self, step: ir.Model, evaluated: Exported, changing: Collection[str]) -> None:
+    def _record_evaluation(
+        self, step: ir.Model, evaluated: Exported, changing: Collection[str], *, known: bool
+    ) -> None:
         """Records the module in evaluation mode, with the loss, as what evaluates the step."""
         model = evaluated.model
         outputs = [str(value.name) for value in model.graph.outputs]
@@ -273,7 +277,7 @@ class _Making:
         with contextlib.suppress(UnsupportedOpError):
             made = run_passes(model, [*passes, *legalizing_passes()])
             with evaluation_mode(self.module):
-                self._certify(self._made(made, evaluated.traced, (), {}, "forward"))
+                self._certify(self._made(made, evaluated.traced, (), {}, "forward"), known=known)
             evaluation.record(step, made, None if self.formula in outputs else outputs)
 
 
