@@ -326,7 +326,8 @@ def _tensor_solve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> An
 def least_squares(a: Tensor, b: Tensor) -> Tensor:
     """The smallest x of all for which a x is closest to b, of matrices a of full rank."""
     batch = common_shape(a.shape[:-2], b.shape[:-2])
-    return b.new_empty(*batch, a.shape[-1], b.shape[-1])
+    # Column by column, as LAPACK has it.
+    return b.new_empty(*batch, b.shape[-1], a.shape[-1]).mT
 
 
 @traces(torch.linalg.lstsq)

@@ -54,7 +54,10 @@ def RECURRENT(  # noqa: N802
 ) -> list[Tensor]:
     """Layers of one kind with their weights, as `torch.lstm` has them; dropout between layers is that of training."""
     width = states[0].shape[2] * (2 if bidirectional else 1)
-    return [x.new_empty([*x.shape[:2], width]), *(x.new_empty(state.shape) for state in states)]
+    # Of where elements lie it depends what is a view of them.
+    steps, batch = (1, 0) if batch_first else (0, 1)
+    out = x.new_empty([x.shape[steps], x.shape[batch], width]).transpose(0, steps)
+    return [out, *(x.new_empty(state.shape) for state in states)]
 
 
 @operator("pack(Tensor x, Tensor lengths, SymInt elements, SymInt steps) -> (Tensor, Tensor)")

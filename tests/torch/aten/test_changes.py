@@ -9,9 +9,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import Tensor, nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
 
 from lstm_lower.torch.aten.changes import are_separate  # noqa: E402
-from tests.support.aten import Called, check, traced  # noqa: E402
+from tests.support.aten import Called, check, drawn, traced  # noqa: E402
 
 
 def _several(x: Tensor) -> Tensor:
@@ -81,3 +82,32 @@ def test_changes_in_place(name: str) -> None:
 )
 def test_calls_that_are_taken_apart(function: Callable[[Tensor], Tensor]) -> None:
     check(function, [torch.randn(3, 4)], [torch.randn(5, 4)], dtypes=[torch.float32])
+
+
+class _Flattened(nn.Module):
+    """Changes elements in the order in which a copy of a result has them: in a view of it, or in a copy again."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor | tuple[Tensor, ...]]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = self.function(x)
+        copied = (made[0] if isinstance(made, tuple) else made).clone()
+        copied.reshape(-1)[::2] += 1
+        return copied
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        nn.RNN(3, 4, batch_first=True, bidirectional=True),
+        nn.LSTM(3, 4, batch_first=True),
+        nn.GRU(3, 4, 2),
+        lambda x: torch.linalg.lstsq(x, x.cos()).solution,
+        lambda x: functional.affine_grid(x[:, :2], [4, 3, 4, 5], align_corners=False),
+        lambda x: functional.fractional_max_pool2d(x, 2, (3, 2), _random_samples=torch.full((1, 4, 2), 0.4)),
+    ],
+)
+def test_results_lie_in_memory_as_pytorchs_do(function: Callable[[Tensor], Tensor]) -> None:
+    check(_Flattened(function), [drawn(4, 7, 3)], fixed=True, dtypes=[torch.float32])
