@@ -163,7 +163,10 @@ class _Extrapolation:
             operand = node.inputs[index]
             assert operand is not None
             assert operand.dtype is not None
-            node.replace_input_with(index, formulas.of(arrays, operand.dtype).value)
+            formula = formulas.of(arrays, operand.dtype)
+            if _is_own_place(node, index):
+                formula = formulas.not_from_the_end(formula, arrays)
+            node.replace_input_with(index, formula.value)
         graph.sort()
         records.write(self.models[0], [length.recorded() for length in self.lengths])
         return self.models[0]
@@ -286,6 +289,12 @@ class _Extrapolation:
         return "they differ"
 
 
+def _is_own_place(node: ir.Node, index: int) -> bool:
+    """Whether an operand is a place of a step in a loop that was rolled up: no line of the module's code takes it."""
+    places = 1 if std.Gather.matches(node) else 2 if std.Slice.matches(node) else 0
+    return 1 <= index <= places and not provenance.line(node)
+
+
 def _dimension(length: Length) -> str:
     name, axis = next(iter(length.laws))
     return f"{name}_dim_{axis}"
@@ -363,6 +372,15 @@ class _Formulas:
             x = self.b.move_axis(column + x.unsqueeze(0), 0, form.axis, rank)
         x = x.cast(dtype)
         return self.b.op(std.Reciprocal, x) if form.inverse else x
+
+    def not_from_the_end(self, x: Expr, arrays: Sequence[Array]) -> Expr:
+        """Places, none of which is negative; for so few steps that one would be, a run fails."""
+        first, *others = (array.astype(np.int64) for array in arrays)
+        least = first - sum((x - first) * (steps - 1) for x, steps in zip(others, self.steps, strict=True))
+        if first.min() < 0 or np.min(least) >= 0:
+            return x
+        below = (-x).reshape(-1).maximum(0).reduce(std.ReduceMax, 0, keepdims=False)
+        return x.unsqueeze(0).take(below)
 
     def _numbers(self, form: _Form) -> Expr:
         return up_to(self.b, self._linear(form.counts))

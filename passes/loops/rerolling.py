@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import collections
 import itertools
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -235,7 +235,7 @@ def _chains(code: Code, group: Sequence[ir.Node], *, maps: bool) -> list[list[ir
     depths: list[int] = [0] * len(order)
     for place in reversed(range(len(order))):
         depths[place] = 1 + max((depths[each] for each in after.get(place, ())), default=0)
-    chains: list[list[ir.Node]] = []
+    chains = [[order[place] for place in _interleaved(after, len(order))]]
     # What follows from none begins a chain, and so does each of several that follow from one.
     starts = [place for before, places in after.items() if before < 0 or len(places) > 1 for place in places]
     for place in starts:
@@ -246,6 +246,15 @@ def _chains(code: Code, group: Sequence[ir.Node], *, maps: bool) -> list[list[ir
     if maps:
         chains.append([order[place] for place in after.get(-1, ())])
     return [chain for chain in chains if len(chain) >= LEAST_STEPS]
+
+
+def _interleaved(after: Mapping[int, Sequence[int]], count: int) -> list[int]:
+    """The places of nodes each of which follows from the one several before; one that the first steps share repeats."""
+    shared = after.get(-1) == [0]
+    first = after.get(0 if shared else -1, [])
+    lag, later = len(first), range(int(shared), count)
+    evenly = first == [*later[:lag]] and all(after.get(place) == [place + lag] for place in later[:-lag])
+    return [*[0] * (shared * lag), *later] if 1 < lag < len(later) and evenly else []
 
 
 def _fitting(code: Code, choice: Sequence[Sequence[ir.Node]], space: Workspace, *, maps: bool) -> list[_Rolling]:

@@ -75,6 +75,11 @@ def split(*, axis: int, count: int = T) -> str:
     return f"{', '.join(f'y{t}' for t in range(count))} = Split <axis = {axis}, num_outputs = {count}> (x)"
 
 
+def shared(t: int) -> str:
+    """A step that reads what the first one makes of its state."""
+    return f"x{t} = Gather (x, i{t})\nb{t} = MatMul (x{t}, u)\nc{t} = Add (a0, b{t})\nh{t + 1} = Tanh (c{t})\n"
+
+
 FINAL = {"after": "last = Identity (h6)", "outputs": "float[2,3] last"}
 ROLLED = {
     "gathered": Form(cell),
@@ -137,6 +142,10 @@ ROLLED = {
     "what was three steps before": Form(
         lambda t: cell(t, f"g{t} = Gather (x, i{t})\nx{t} = Mul (g{t}, {f'h{t - 2}' if t > 1 else f'k{t}'})"),
         before="k0 = Exp (h0)\nk1 = Cos (h0)",
+    ),
+    "the step before last": Form(lambda t: cell(t, product=f"MatMul (h{max(t - 1, 0)}, w)")),
+    "the third step before, and what the first ones make once": Form(
+        lambda t: cell(t, product=f"MatMul (h{max(t - 2, 0)}, w)") if t not in {1, 2} else shared(t)
     ),
     "two states": Form(
         lambda t: (
@@ -201,7 +210,7 @@ KEPT = {
     "other weights": with_other_step(lambda text: text.replace("w)", "v)")),
     "another operator": with_other_step(lambda text: text.replace("Tanh", "Sin")),
     "another attribute": Form(lambda t: cell(t, last=f"Elu <alpha = {1.5 if t == 3 else 0.5}>")),
-    "the step before last": Form(lambda t: cell(t, product=f"MatMul (h{max(t - 1, 0)}, w)")),
+    "now one and now two steps before": Form(lambda t: cell(t, product=f"MatMul (h{t - t % 2}, w)")),
     "results of unknown rank": Form(
         lambda t: cell(t) + f"e{t} = Reshape (h{t + 1}, n)",
         before="""r = ReduceSum <keepdims = 0> (h0) q = Equal (r, r) s = Shape (h0) two = Shape (s) p = Expand (q, two)

@@ -256,7 +256,11 @@ class StepRows:
         """Whether nodes are alike, of the graph, and of no row yet, and no operand keeps them from being steps."""
         # Nodes of other graphs are of no kind here.
         kinds = {self.code.kinds.get(node) for node in row}
-        if len(kinds) > 1 or None in kinds or len(set(row)) < len(row) or self._place.keys() & row[1:]:
+        # Of states of several steps before that begin as one value the first steps make some results once.
+        own = row[row.count(row[0]) - 1 :]
+        if own[0] is not row[0] or len(own) == 1 or len(set(own)) < len(own):
+            return False
+        if len(kinds) > 1 or None in kinds or self._place.keys() & own[1:]:
             return False
         # Of states that begin as one value the first step makes some results once.
         if self._step(row[0]) not in {None, 0}:
@@ -322,7 +326,8 @@ class StepRows:
                     self._note(each)
 
     def _note(self, number: int) -> None:
-        self._place.update((node, (number, step)) for step, node in enumerate(self.rows[number]))
+        row = self.rows[number]
+        self._place.update((node, (number, step)) for step, node in reversed([*enumerate(row)]))
 
     def _keeps_together(self, number: int, roles: Sequence[Role]) -> bool:
         """Whether what is tied to a row's nodes is in the same steps."""
