@@ -55,6 +55,12 @@ def shown(text: str, *, lines: bool = False) -> str:
     )
 
 
+def first_line(error: BaseException) -> str:
+    """An error's kind and the first line of its message."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(". :")
+
+
 class LstmLowerError(ValueError):
     """Base of every error that lstm-lower raises on purpose. It can be sent to other processes.
 

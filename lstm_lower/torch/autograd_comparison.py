@@ -22,27 +22,27 @@ import torch
 import torch.utils.checkpoint
 from torch import Tensor, nn
 
-from lstm_lower.errors import UnsupportedOpError, some
-from lstm_lower.graph.values import declared_shape
+from lstm_lower.errors import UnsupportedOpError, first_line, some
 from lstm_lower.passes.training.losses import Loss
 from lstm_lower.reachability import reached
 from lstm_lower.records import lengths
 from lstm_lower.records import state as training_state
 from lstm_lower.records.certificate import Certificate, Kind
 from lstm_lower.replacement import replaced
+from lstm_lower.runtime.kernels import lacking, only_processor
 from lstm_lower.runtime.proof import certification
 from lstm_lower.runtime.proof.certification import Agreed, Expected, NotComparedError, Results, StepComparison
 from lstm_lower.runtime.proof.comparison import distance
 from lstm_lower.runtime.proof.step_parts import is_gradient, part_of
+from lstm_lower.runtime.proof.step_runs import FailedRunError, StepRun
 from lstm_lower.torch import losses, optimizers
 from lstm_lower.torch.axes import Axes
 from lstm_lower.torch.export import Traced
 from lstm_lower.torch.given_draws import BY_SHAPE, PLAN, PLANS, GivenDraws, given
 from lstm_lower.torch.interface import ModuleOperands, Step, checked_loss, copied_weights, named_tensors, numbers
-from lstm_lower.torch.pytorch_errors import first_line
 from lstm_lower.torch.size_comparison import OpenSizes, Sizes
-from lstm_lower.torch.step_runs import FailedRunError, StepRun
-from lstm_lower.torch.trials import RefusedError, resized, undone
+from lstm_lower.torch.targets import Targets
+from lstm_lower.torch.trials import RefusedError, undone
 from lstm_lower.torch.variation import Variation
 
 Array = np.ndarray[Any, Any]
@@ -56,8 +56,6 @@ _FRAMEWORK = f"PyTorch {torch.__version__}"
 _MOVES, _PLACES = 3, 4
 # Weights whose updates are compared at once: a share of all, and bytes beside it.
 _SHARE, _AT_ONCE = 4, 1 << 22
-# Targets that nobody gave an example of lie between these: what probabilities, counts and plain numbers may be.
-_LOWEST, _HIGHEST = 0.25, 0.75
 # Namespaces of operators whose gradients are PyTorch's own, or written by us.
 _SEEN = {"aten", "prims", "prim", "onnx_symbolic", "higher_order", "quantized_decomposed", "torchvision", "lstm_lower"}
 
@@ -201,16 +199,11 @@ class _Beside:
         self._parameters: dict[str, Tensor] = {name: x for name, x in named.items() if name in made.trained}
         values = [node.meta.get("val") for node in made.traced.program.graph.nodes]
         self._narrow = any(getattr(value, "dtype", None) in (torch.bfloat16, torch.float16) for value in values)
-        self._targets: Sequence[Tensor] = made.targets
-        # Targets of the example, where others are to be like them.
-        self._before: Sequence[Tensor] = ()
-        # The shape of the example's prediction.
-        self._predicted: Sequence[int] = ()
+        self._targets = Targets(made.step, made.formula, self._loss(), self._step.loss is None, made.targets)
         # Whether updates are still to be computed from the step's gradients.
         self._updates_follow = made.what == "train"
         # Whether the module has taken the sizes that were tried last, and their shapes.
         self._taken, self._shapes = True, self.sizes()
-        self._measure = self._loss()
 
     def sizes(self) -> dict[str, Sequence[int]]:
         """The shapes of inputs and targets."""
@@ -228,7 +221,7 @@ class _Beside:
         self._own = [str(value.name) for value in model.graph.outputs]
         self._told = given(model)
         self._variation.put_into(model)
-        self._session = StepRun(model, name)
+        self._session = _opened(model, name)
         try:
             with self._variation.of_module():
                 self._choose_inputs()
@@ -300,12 +293,12 @@ class _Beside:
 
     def _fault(self, sizes: Sizes) -> _Fault | None:
         """How the step differs from the module at some sizes; nothing where the module does not take them."""
-        kept = self._inputs, self._targets, self._before
-        whole = self._targets if self._step.loss is not None else ()
+        kept = self._inputs, self._targets
+        whole = () if self._targets.follows else self._targets.values
         tensors = self._sizes.inputs([*self._inputs, *whole], sizes)
         count = len(self._inputs)
         self._inputs = tensors[:count]
-        self._targets, self._before = tensors[count:], self._targets
+        self._targets = self._targets.resized(tensors[count:])
         self._taken, self._updates_follow = True, False
         try:
             with self._variation.of_module():
@@ -324,7 +317,7 @@ class _Beside:
             told = [f"{each.kind} of '{each.name}' ({each.said})" for each in comparison.differences]
             return _Fault(f"a step with another {told[0]} for {self._said()}") if told else None
         finally:
-            self._inputs, self._targets, self._before = kept
+            self._inputs, self._targets = kept
 
     def _said(self) -> str:
         return ", ".join(f"'{name}' of shape {list(x.shape)}" for name, x in self._examples())
@@ -390,15 +383,15 @@ class _Beside:
 
         try:
             counts = [sum(x.numel() for x in tensors) for tensors in (self._made.operands.tensors, self._inputs)]
-            if (self._targets or self._before) and counts[0] <= counts[1]:
+            if (self._targets.values or self._targets.example) and counts[0] <= counts[1]:
                 # First, where targets are known: what the module keeps for its gradients is not there yet. Where it
                 # fails, the module may, too; on few elements, which it may refuse, the step could divide by zero.
                 with contextlib.suppress(FailedRunError, NotComparedError):
-                    self._targets = self._targets or self._fitting_targets(())
+                    self._targets.fit(dict(self._examples()))
                     got = self._of_step()
-            shapes = _shapes(self._targets)
+            shapes = self._targets.shapes
             with self._run() as (named, loss, wanted):
-                got = got if got and shapes == _shapes(self._targets) else self._of_step()
+                got = got if got and shapes == self._targets.shapes else self._of_step()
                 expected = self._of_run(named, loss, wanted, taken)
                 return got, expected
         except (FailedRunError, NotComparedError):
@@ -469,30 +462,12 @@ class _Beside:
             flat = [x for _, x in named_tensors("", result)]
             names = self._step.names.outputs[self._step.loss is not None :]
             named = dict(zip(names, flat, strict=True))
-            if self._measure is None:
+            if self._targets.measure is None:
                 loss = named[str(self._made.formula)]
             else:
-                if not self._targets or (self._before and self._step.loss is None):
-                    fitting = self._fitting_targets(flat)
-                    # Where sizes are others, the step may declare less than the module returns.
-                    self._targets = self._targets if _shapes(fitting) == _shapes(self._targets) else fitting
-                loss = checked_loss(self._measured(result, flat[0].shape))
+                self._targets.fit({**dict(self._examples()), **named}, flat[0])
+                loss = checked_loss(self._targets.loss(result, flat[0].shape))
             yield named, loss, wanted
-
-    def _measured(self, result: Any, shape: Sequence[int]) -> Any:
-        """The loss, of targets as large as results where it refuses others and the example's are so, too."""
-        assert self._measure is not None
-        if not self._before:
-            self._predicted = shape
-        try:
-            return self._measure(result, *(x.clone() for x in self._targets))
-        except Exception:
-            pairs = zip(self._before, self._targets, strict=False)
-            fitting = [resized(x, shape) if x.shape == self._predicted else y for x, y in pairs]
-            if not self._before or _shapes(fitting) == _shapes(self._targets):
-                raise
-            self._targets = fitting
-            return self._measure(result, *(x.clone() for x in fitting))
 
     def _moved(self) -> Sequence[Results]:
         """Results from weights, inputs and gradients on their way that differ in last places; whole inputs stay so."""
@@ -535,44 +510,8 @@ class _Beside:
 
     def _examples(self) -> list[tuple[str, Tensor]]:
         """Inputs and targets by name."""
-        names = [*self._made.operands.names, *losses.target_names(self._targets)]
-        return list(zip(names, [*self._inputs, *self._targets], strict=True))
-
-    def _fitting_targets(self, results: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Targets like examples, or else with numbers that the step's loss takes.
-
-        Their sizes are those that the loss says of results, or that the step declares; what neither tells stays.
-        """
-        inputs = {str(value.name): value for value in self._made.step.graph.inputs}
-        outputs = {str(value.name): value for value in self._made.step.graph.outputs}
-        shapes = [(inputs.get(name), x) for name, x in zip(self._made.operands.names, self._inputs, strict=True)]
-        shapes += [(outputs.get(name), x) for name, x in zip(self._step.names.outputs, results, strict=False)]
-        sizes = {
-            dim: size
-            for value, x in shapes
-            for dim, size in zip((value and declared_shape(value)) or (), x.shape, strict=False)
-            if isinstance(dim, str)
-        }
-        said = losses.target_shapes(self._made.formula, results[0]) if results else []
-        fitting: list[Tensor] = []
-        for number in itertools.count():
-            value = inputs.get(f"target_{number}") or (inputs.get("target") if number == 0 else None)
-            if value is None:
-                return fitting
-            declared = declared_shape(value) or ()
-            told = [
-                said[number] if number < len(said) and len(said[number]) == len(declared) else (),
-                [sizes.get(dim) if isinstance(dim, str) else dim for dim in declared],
-                self._before[number].shape if self._before else (),
-            ]
-            known = [size for each in zip(*filter(None, told), strict=True) for size in _first_known(each)]
-            if len(known) < len(declared) or value.dtype is None:
-                raise NotComparedError(f"example_targets are required, whose shapes '{value.name}' does not tell")
-            if self._before:
-                fitting.append(resized(self._before[number], known))
-            else:
-                fitting.append(_target(value.dtype, known, results[0]))
-        raise AssertionError
+        names = [*self._made.operands.names, *self._targets.names]
+        return list(zip(names, [*self._inputs, *self._targets.values], strict=True))
 
     # What an update makes of the weights.
 
@@ -617,7 +556,7 @@ class _Beside:
         gradients = {f"grad/{name}": x for name, x in self._gradients.items()}
         part = part_of(self._made.step, outputs, gradients)
         self._variation.put_into(part)
-        return StepRun(part, type(self._made.module).__name__).results(gradients)
+        return _opened(part, type(self._made.module).__name__).results(gradients)
 
     def _by_optimizer(self, weights: Mapping[str, Tensor]) -> dict[str, Array]:
         """New values of weights; it may change the gradients.
@@ -640,6 +579,38 @@ class _Beside:
         return {name: numbers(x) for name, x in copies.items()}
 
 
+def _opened(model: ir.Model, name: str) -> StepRun:
+    """A step, or a part of it, in onnxruntime.
+
+    Raises:
+        NotComparedError: it cannot be run on the processor.
+        UnsupportedOpError: onnxruntime does not take it.
+    """
+    try:
+        return StepRun(model)
+    except NotComparedError:
+        raise
+    except Exception as error:
+        raise _refused(error, model, name) from error
+
+
+def _refused(refused: Exception, model: ir.Model, name: str) -> Exception:
+    """The error for a step that onnxruntime does not take; kernels may be those of other devices."""
+    node = lacking(refused, model)
+    if node is not None and not only_processor():
+        return NotComparedError(f"onnxruntime fails with {first_line(refused)}")
+    if node is None:
+        return UnsupportedOpError(
+            f"{name} requires operations whose formulas onnxruntime accepts, got: "
+            f"{first_line(refused)}; write them with other PyTorch operations"
+        )
+    return UnsupportedOpError(
+        f"{name} requires operations that onnxruntime computes on the processor, got {node}, for which it has no "
+        "kernel; use module.float() and examples in float32 (trainer.to_torch copies weights back into a module of "
+        "any dtype)"
+    )
+
+
 def _divided(weights: Mapping[str, Tensor], *, by_weight: bool) -> Iterator[Mapping[str, Tensor]]:
     """Weights a few at a time, the largest last: what is made of all would take several times their memory."""
     whole = sum(x.nbytes for x in weights.values())
@@ -655,23 +626,6 @@ def _varied(x: Tensor) -> Tensor:
     if not x.is_floating_point() or x.numel() < 2 or bool((x != x.flatten()[0]).any()):
         return x
     return torch.rand(x.shape, generator=torch.Generator().manual_seed(0), dtype=x.dtype).to(x.device)
-
-
-def _target(dtype: ir.DataType, shape: Sequence[int], prediction: Tensor) -> Tensor:
-    if dtype.is_floating_point():
-        shares = torch.rand(list(shape), generator=torch.Generator().manual_seed(1))
-        return (_LOWEST + (_HIGHEST - _LOWEST) * shares).to(torch.from_numpy(np.zeros(0, dtype.numpy())).dtype)
-    classes = prediction.shape[1] if prediction.dim() > 1 else prediction.numel()
-    count = int(np.prod(shape))
-    return (torch.arange(count) % max(classes, 1)).reshape(list(shape)).to(torch.int64)
-
-
-def _shapes(tensors: Sequence[Tensor]) -> list[Sequence[int]]:
-    return [x.shape for x in tensors]
-
-
-def _first_known(told: Sequence[Any]) -> list[int]:
-    return [size for size in told if isinstance(size, int)][:1]
 
 
 def _real(x: Tensor) -> Tensor:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import torch
 
+from lstm_lower.errors import first_line
+
 # Whose lines are not the user's.
 _OWN = (Path(torch.__file__).parent, Path(__file__).parents[1])
 
@@ -80,9 +82,3 @@ def way_around(error: BaseException) -> str:
         "it cannot trace branches and loops that depend on values of tensors; use torch.where, torch.cond, or lengths "
         "as inputs, and give pad_packed_sequence the total_length beside tensors of this length"
     )
-
-
-def first_line(error: BaseException) -> str:
-    """An error's kind and the first line of its message."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(". :")

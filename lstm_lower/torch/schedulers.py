@@ -14,13 +14,12 @@ import onnx_ir as ir
 from torch import Tensor
 from torch.optim import lr_scheduler, swa_utils
 
-from lstm_lower.errors import InvalidInputError, UnsupportedOpError
+from lstm_lower.errors import InvalidInputError, UnsupportedOpError, first_line
 from lstm_lower.graph.builder import Builder, Expr, Workspace
 from lstm_lower.passes.training import schedules
 from lstm_lower.passes.training.schedules import ChainedScheduler, Link, MovesMomentum, RateTable, Schedule
 from lstm_lower.replacement import contents_kept
 from lstm_lower.runtime.proof.reference import evaluate
-from lstm_lower.torch.pytorch_errors import first_line
 
 # Schedulers whose options bear the names of ours.
 _NAMES = ("StepLR", "ExponentialLR", "ConstantLR", "LinearLR", "PolynomialLR", "CosineAnnealingLR")

@@ -19,14 +19,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from lstm_lower.errors import LstmLowerError, UnsupportedOpError, some
+from lstm_lower.errors import LstmLowerError, UnsupportedOpError, first_line, some
 from lstm_lower.passes.inline import InlineFunctionsPass
 from lstm_lower.passes.training.updates import UpdateModel, UpdateRate
 from lstm_lower.replacement import names_added
 from lstm_lower.torch.export import export
 from lstm_lower.torch.interface import are_equal, numbers
 from lstm_lower.torch.modes import Args, FunctionMode, Kwargs
-from lstm_lower.torch.pytorch_errors import first_line
 
 # State by weight, options by group, in an optimizer's own order.
 Held = tuple[list[dict[str, Any]], list[dict[str, Any]]]

@@ -17,14 +17,14 @@ from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.passes.gradients.registry import differentiates, rule_of
 from lstm_lower.records import certificate
-from lstm_lower.runtime.proof import certification, step_parts
+from lstm_lower.runtime.proof import certification, step_parts, step_runs
 
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 from torch.autograd import Function  # noqa: E402
 
-from lstm_lower.torch import autograd_comparison, optimizers, step_runs  # noqa: E402
+from lstm_lower.torch import autograd_comparison, optimizers  # noqa: E402
 from lstm_lower.torch.importer import FIXED_AXES, FixedStepsWarning  # noqa: E402
 
 

@@ -14,7 +14,7 @@ from onnx_ir.tensor_adapters import TorchTensor, from_torch_dtype
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.errors import UnsupportedOpError, first_line
 from lstm_lower.graph import provenance
 from lstm_lower.graph.builder import Builder, Expr, Workspace
 from lstm_lower.graph.facts import Facts
@@ -50,7 +50,6 @@ from lstm_lower.torch.aten.evaluation import Evaluated, replace_operands
 from lstm_lower.torch.aten.registry import AtenCall, Formula, called, line, translation
 from lstm_lower.torch.aten.sizes import OpenSizeError, Sizes
 from lstm_lower.torch.aten.sizes import formula as size_formula
-from lstm_lower.torch.pytorch_errors import first_line
 
 OPSET = 18
 

@@ -1,4 +1,4 @@
-"""A step, or a part of it, in onnxruntime as its comparison with PyTorch runs it."""
+"""A step, or a part of it, in onnxruntime as its comparison with a framework runs it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from lstm_lower.errors import UnsupportedOpError
-from lstm_lower.runtime.kernels import lacking, only_processor
+from lstm_lower.errors import first_line
 from lstm_lower.runtime.proof.certification import NotComparedError
 from lstm_lower.runtime.proof.step_parts import new_zeros, taken_out, zeros_given
 from lstm_lower.runtime.serialized import default_options, open_session
 from lstm_lower.runtime.values import dtype_of
-from lstm_lower.torch.pytorch_errors import first_line
 
 Array = np.ndarray[Any, Any]
 
@@ -30,16 +28,12 @@ class StepRun:
         outputs: names of what it returns.
     """
 
-    def __init__(self, model: ir.Model, name: str) -> None:
-        """Opens a session.
-
-        Args:
-            model: a copy, which is changed.
-            name: what the module is called in messages.
+    def __init__(self, model: ir.Model) -> None:
+        """Opens a session of a copy of a step, which is changed.
 
         Raises:
-            NotComparedError: it computes with numbers of a dtype that numpy has not.
-            UnsupportedOpError: onnxruntime does not take it.
+            NotComparedError: it takes or returns numbers of a dtype that numpy has not.
+            Exception: onnxruntime's own, where it does not take it.
         """
         self._first = taken_out(model)
         self._zeros = zeros_given(model)
@@ -51,11 +45,8 @@ class StepRun:
         # What a run needs in between is given back after it, zeros as large as a weight that would be folded, too.
         options.enable_cpu_mem_arena = False
         options.add_session_config_entry("optimization.disable_specified_optimizers", "ConstantFolding")
-        try:
-            # It is legalized already, all that a Session does beside this.
-            self._session: Any = open_session(model, options, [("CPUExecutionProvider", {})])
-        except Exception as error:
-            raise _refused(error, model, name) from error
+        # It is legalized already, all that a Session does beside this.
+        self._session: Any = open_session(model, options, [("CPUExecutionProvider", {})])
         declared = [*self._session.get_inputs(), *self._session.get_outputs()]
         if any(dtype_of(value) is None for value in declared):
             raise NotComparedError("it takes or returns numbers of a dtype that numpy has not")
@@ -89,20 +80,3 @@ class StepRun:
         except Exception as error:
             raise FailedRunError(f"onnxruntime's error {first_line(error)}") from error
         return {name: x.numpy() for name, x in zip(self.outputs, binding.get_outputs(), strict=True)} | begun
-
-
-def _refused(refused: Exception, model: ir.Model, name: str) -> Exception:
-    """The error for a step that onnxruntime does not take; kernels may be those of other devices."""
-    node = lacking(refused, model)
-    if node is not None and not only_processor():
-        return NotComparedError(f"onnxruntime fails with {first_line(refused)}")
-    if node is None:
-        return UnsupportedOpError(
-            f"{name} requires operations whose formulas onnxruntime accepts, got: "
-            f"{first_line(refused)}; write them with other PyTorch operations"
-        )
-    return UnsupportedOpError(
-        f"{name} requires operations that onnxruntime computes on the processor, got {node}, for which it has no "
-        "kernel; use module.float() and examples in float32 (trainer.to_torch copies weights back into a module of "
-        "any dtype)"
-    )
