@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import itertools
 import operator
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -470,7 +470,10 @@ class _Beside:
             yield named, loss, wanted
 
     def _moved(self) -> Sequence[Results]:
-        """Results from weights, inputs and gradients on their way that differ in last places; whole inputs stay so."""
+        """Results from weights, inputs and gradients on their way that differ in last places; whole inputs stay so.
+
+        Those in float64 are the last, where the module computes in it: they show what PyTorch itself has rounded.
+        """
         found: list[Results] = []
         generator = torch.Generator().manual_seed(0)
         own: list[Tensor] = [x for x in self._made.module.parameters() if x.is_floating_point()]
@@ -490,6 +493,9 @@ class _Beside:
             finally:
                 for x, values in zip(own, kept, strict=True):
                     x.data.copy_(values)
+        held = [*self._made.module.parameters(), *self._made.module.buffers(), *self._inputs, *self._targets.values]
+        with contextlib.suppress(Exception), _in_float64(held), self._run() as (named, loss, wanted):
+            found.append(self._of_run(named, loss, wanted))  # type: ignore[arg-type]
         return found
 
     # The step's side.
@@ -619,6 +625,22 @@ def _divided(weights: Mapping[str, Tensor], *, by_weight: bool) -> Iterator[Mapp
     ends = itertools.accumulate(x.nbytes for _, x in order)
     for _, group in itertools.groupby(zip(ends, order, strict=True), lambda each: each[0] // limit):
         yield dict(pair for _, pair in group)
+
+
+@contextlib.contextmanager
+def _in_float64(tensors: Iterable[Tensor]) -> Iterator[None]:
+    """Lets tensors hold their numbers in float64, and others that are made meanwhile, too."""
+    kept = [(x, x.data, x.grad) for x in tensors if x.is_floating_point() and x.is_leaf]
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        for x, values, _ in kept:
+            x.grad, x.data = None, values.double()
+        yield
+    finally:
+        torch.set_default_dtype(default)
+        for x, values, gradient in kept:
+            x.data, x.grad = values, gradient
 
 
 def _varied(x: Tensor) -> Tensor:

@@ -156,8 +156,8 @@ def compare(
     Args:
         step: kind -> name -> array, as the step returns it; what it has not is left out or `None`.
         framework: the same of the framework. Each name that it has is compared, and no other.
-        moved: the framework's results from weights that differ in their last places; called only where something
-            differs. Three of them tell more than chance.
+        moved: the framework's results from weights that differ in their last places, or in more digits; called only
+            where something differs. Three of them tell more than chance.
         before: value before the step of each update, which is compared by what it changes.
         narrow: whether something is computed in half precision or bfloat16, whatever dtype results have.
     """
@@ -188,7 +188,7 @@ def compare(
             differences.append(ResultDifference(kind, name, _said(kind, pair, errors[kind][name], absent)))
         elif apart > DECIDING * pair.magnitude:
             del errors[kind][name]
-            undecided[f"{kind} '{name}'"] = "the framework's own is another one where weights move in their last place"
+            undecided[f"{kind} '{name}'"] = "the framework's own is another one where last places are others"
     return StepComparison(errors, differences, undecided)
 
 

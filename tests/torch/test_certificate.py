@@ -243,6 +243,37 @@ def test_noise_in_place_of_gradients_decides_nothing(monkeypatch: pytest.MonkeyP
         ll.from_torch(alike, torch.randn(7, 4), lambda y: y.square().mean(), example_targets=())
 
 
+class Spread(nn.Linear):
+    """Beside scores zero, of which PyTorch's kernel keeps how it has rounded a mean."""
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x), x.clamp(0.2, -0.2).std()
+
+
+def test_what_pytorch_itself_rounds_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def loss(results: Any) -> Any:
+        return sum(x.square().sum() for x in results)
+
+    rows = next(rows for rows in range(3, 99) if Spread(3, 2)(torch.zeros(rows, 3))[1] > 0)
+    module, x = Spread(3, 2), torch.randn(rows, 3)
+    loss(module(x)).backward()
+    before = [(weight.clone(), weight.grad.clone()) for weight in module.parameters()]
+    found = compared(ll.from_torch(module, x, loss, example_targets=(), what="gradients"))
+    assert list(found.not_compared) == ["output 'output_1'"]
+    assert all(
+        torch.equal(x.grad, dx) and torch.equal(x, y) for x, (y, dx) in zip(module.parameters(), before, strict=True)
+    )
+    of_step = autograd_comparison._Beside._of_step
+
+    def further(beside: Any) -> Any:
+        results = of_step(beside)
+        return results | {"output": {name: y + 1e-6 * (name == "output_1") for name, y in results["output"].items()}}
+
+    monkeypatch.setattr(autograd_comparison._Beside, "_of_step", further)
+    with pytest.raises(UnsupportedOpError, match="another output of 'output_1'"):
+        ll.from_torch(module, x, loss, example_targets=(), what="gradients")
+
+
 def test_a_wrong_update_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     rule = optimizers._rule
     monkeypatch.setattr(
