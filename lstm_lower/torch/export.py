@@ -21,7 +21,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.gradient_preparation import preparing_passes
 from lstm_lower.passes.loops.common_subexpression_elimination import CommonSubexpressionElimination
-from lstm_lower.passes.loops.length_extrapolation import Length, PiecesPass, UnlikeError, extrapolated
+from lstm_lower.passes.loops.length_extrapolation import FillsPass, Length, PiecesPass, UnlikeError, extrapolated
 from lstm_lower.passes.loops.rerolling import LoopRerolling
 from lstm_lower.passes.targets.formulas import may_be_of_nothing, mean_by_count
 from lstm_lower.passes.targets.legalize import RowsPass
@@ -303,16 +303,18 @@ def _extended(traced: Traced) -> Exported:
     """Writes a trace of few steps, and those of one more, as a model of any number of them."""
     exported = _translated(traced)
     longer = (_translated(dataclasses.replace(traced, program=program)) for program in traced.longer)
-    rolled = [_rolled(traced.step, each.model) for each in (exported, *longer)]
+    counts = {length.steps + more for length in traced.lengths for more in (-1, 0, 1)}
+    rolled = [_rolled(traced.step, each.model, counts) for each in (exported, *longer)]
     model = extrapolated(rolled, traced.lengths)
     opened = {place for length in traced.lengths for place in length.laws}
     fixed = {place: why for place, why in exported.fixed.items() if place not in opened}
     return dataclasses.replace(exported, model=model, fixed=fixed)
 
 
-def _rolled(step: Step, model: ir.Model) -> ir.Model:
-    rolling = LoopRerolling({name for name, _ in weights(step.module)}, tied, maps=True)
-    return run_passes(model, [*preparing_passes(), CommonSubexpressionElimination(), rolling, PiecesPass()])
+def _rolled(step: Step, model: ir.Model, counts: Collection[int]) -> ir.Model:
+    rolling = LoopRerolling({name for name, _ in weights(step.module)}, tied, maps=True, counts=counts)
+    passes = CommonSubexpressionElimination(), FillsPass(), rolling, PiecesPass()
+    return run_passes(model, [*preparing_passes(), *passes])
 
 
 def _translated(traced: Traced) -> Exported:

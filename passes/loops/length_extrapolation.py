@@ -8,7 +8,10 @@ step is written as a formula; of anything else a model for other lengths is not 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -21,6 +24,7 @@ from lstm_lower.graph.edit import detach
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.values import Array
 from lstm_lower.passes.formulas.sizes import scalar, up_to
+from lstm_lower.passes.loops.rerolling import LEAST_STEPS
 from lstm_lower.passes.model_pass import Pass
 from lstm_lower.records import lengths as records
 from lstm_lower.records.lengths import Law, Place
@@ -91,6 +95,27 @@ class PiecesPass(Pass):
                 b.replace(output, b.slice(x, start, start + size, axis))
             start += size
         detach(node)
+
+
+class FillsPass(Pass):
+    """Makes tensors of one number each, as many as a loop has steps, of constants, which may go by the step."""
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Replaces ConstantOfShapes of one shape."""
+        filled: dict[ir.Value | None, list[ir.Node]] = {}
+        for node in model.graph:
+            if std.ConstantOfShape.matches(node):
+                filled.setdefault(node.inputs[0], []).append(node)
+        many = [nodes for nodes in filled.values() if len(nodes) >= LEAST_STEPS]
+        for node in itertools.chain(*many):
+            b = Builder.before(node, self.context.space)
+            view = std.ConstantOfShape.of(node, b.facts)
+            number = b.constant(0, ir.DataType.FLOAT)
+            if view is not None and view.fill is not None:
+                number = b.constant(view.fill.numpy().reshape(()), view.fill.dtype)
+            b.replace(node.outputs[0], b.op(std.Expand, number, node.inputs[0]))
+            detach(node)
+        return ir.passes.PassResult(model, modified=bool(many))
 
 
 def _is_read(value: ir.Value) -> bool:
@@ -370,6 +395,8 @@ class _Formulas:
             rank = form.first.ndim + 1
             column = self._numbers(form).reshape(-1, *[1] * (rank - 1)) * self.b.constant(form.apart)
             x = self.b.move_axis(column + x.unsqueeze(0), 0, form.axis, rank)
+        if form.parts > 1:
+            x = x.cast(ir.DataType.DOUBLE) / float(form.parts)
         x = x.cast(dtype)
         return self.b.op(std.Reciprocal, x) if form.inverse else x
 
@@ -414,6 +441,7 @@ class _Form:
         first: in the first model.
         slopes: how much they grow with each length.
         inverse: whether the constant is 1 over that.
+        parts: of how many parts of 1 the constant is so many.
         apart: of a row of numbers their distance; `first` is the first of them.
         ratio: of a row of any numbers, each of which is a multiple of the one before, that multiple.
         axis: along which they lie.
@@ -423,6 +451,7 @@ class _Form:
     first: Array
     slopes: Sequence[Array]
     inverse: bool = False
+    parts: int = 1
     apart: Array | None = None
     ratio: float | None = None
     axis: int = 0
@@ -437,7 +466,27 @@ def _form(arrays: Sequence[Array]) -> _Form | None:
             continue
         if (form := _linear(whole) or _rows(whole)) is not None:
             return dataclasses.replace(form, inverse=inverse)
-    return _powers(arrays)
+    return _fractions(arrays) or _powers(arrays)
+
+
+# Into how many parts 1 may be divided, of which constants are so many.
+_MOST_PARTS = 1000
+
+
+def _fractions(arrays: Sequence[Array]) -> _Form | None:
+    """Numbers of parts of 1, such as tenths."""
+    if arrays[0].dtype.kind != "f" or not all(np.isfinite(x).all() for x in arrays):
+        return None
+    parts = 1
+    for number in np.concatenate([x.reshape(-1) for x in arrays]):
+        parts = math.lcm(parts, Fraction(float(number)).limit_denominator(_MOST_PARTS).denominator)
+        if parts > _MOST_PARTS:
+            return None
+    counts = [np.rint(x.astype(np.float64) * parts).astype(np.int64) for x in arrays]
+    if any(((count / parts).astype(x.dtype) != x).any() for count, x in zip(counts, arrays, strict=True)):
+        return None
+    form = _linear(counts) or _rows(counts)
+    return form and dataclasses.replace(form, parts=parts)
 
 
 # Digits of a decay or the like, which is a decimal fraction as a rule, that rounding leaves of it.

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import collections
 import itertools
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -51,7 +51,7 @@ from lstm_lower.passes.model_pass import Pass
 from lstm_lower.passes.tidy import unread_weights
 
 LEAST_STEPS = 4
-# Nodes of a kind that a step may hold; of more a loop is found by its other nodes, if at all.
+# Nodes of a kind that a step may hold; of more a loop is found by its other nodes, or by how many steps there are.
 MOST_OF_A_KIND = 4
 
 
@@ -64,6 +64,7 @@ class LoopRerolling(Pass):
         weights: names of initializers that shall be learnt: what steps make of them is no constant.
         tied: tells values of a graph that no step hands on to another.
         maps: whether to roll steps that hand nothing on, too, which take no less time as a loop.
+        counts: of how many steps loops are, where that is known of some.
     """
 
     preserves = True
@@ -74,9 +75,10 @@ class LoopRerolling(Pass):
         tied: Callable[[ir.Graph], Collection[ir.Value]] = lambda _: (),
         *,
         maps: bool = False,
+        counts: Iterable[int] = (),
     ) -> None:
         super().__init__()
-        self.weights, self.tied, self.maps = frozenset(weights), tied, maps
+        self.weights, self.tied, self.maps, self.counts = frozenset(weights), tied, maps, frozenset(counts)
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rolls."""
@@ -94,7 +96,7 @@ class LoopRerolling(Pass):
         """Rolls the steps of one loop, if there is one."""
         space = self.context.space
         code = Code(graph, self.weights, self.tied(graph))
-        for choice in _candidates(code, maps=maps):
+        for choice in _candidates(code, self.counts, maps=maps):
             fit = _fitting(code, choice, space, maps=maps)
             if fit and self.maps and (nested := max(rolling.nested for rolling in fit)) > 1:
                 outer = dict.fromkeys(rolling.rows.rows[0][::nested] for rolling in fit)
@@ -143,13 +145,14 @@ def has_equal_products(graph: ir.Graph) -> bool:
     return max(read.values(), default=0) >= LEAST_STEPS
 
 
-def _candidates(code: Code, *, maps: bool) -> Iterator[Sequence[Sequence[ir.Node]]]:
+def _candidates(code: Code, counts: Collection[int], *, maps: bool) -> Iterator[Sequence[Sequence[ir.Node]]]:
     """Nodes that may do the same in the steps of a loop: alike ones in a row, each following from the one before.
 
     Several rows at a time are choices.
 
     Args:
         code: the nodes of a graph.
+        counts: see `LoopRerolling`.
         maps: whether steps may follow from none before.
     """
     many = [
@@ -158,7 +161,7 @@ def _candidates(code: Code, *, maps: bool) -> Iterator[Sequence[Sequence[ir.Node
     # Products are the surest marks of a step.
     for group in sorted(many, key=lambda group: not std.Product.matches(group[0])):
         for chain in _chains(code, group, maps=maps):
-            for each in range(1, MOST_OF_A_KIND + 1):
+            for each in sorted({*range(1, MOST_OF_A_KIND + 1), *(len(chain) // count for count in counts)} - {0}):
                 steps = chain[: len(chain) // each * each : each]
                 # The first step may have been simplified, and of a loop's last one less may be read.
                 for choice in ([steps], [steps[1:]]) if maps else ([steps], [steps[1:], steps[:-1]], [steps[1:-1]]):

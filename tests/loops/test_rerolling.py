@@ -147,6 +147,13 @@ ROLLED = {
     "the third step before, and what the first ones make once": Form(
         lambda t: cell(t, product=f"MatMul (h{max(t - 2, 0)}, w)") if t not in {1, 2} else shared(t)
     ),
+    "a state that is read often": Form(
+        lambda t: (
+            f"x{t} = Gather (x, i{t})\na{t} = MatMul (s{t}, w)\nb{t} = Add (a{t}, x{t})\nc{t} = Mul (b{t}, s{t})\n"
+            f"d{t} = Sub (c{t}, s{t})\ne{t} = Div (d{t}, s{t})\nh{t + 1} = Tanh (e{t})\ns{t + 1} = Sub (h{t + 1}, s{t})"
+        ),
+        before="s0 = Exp (h0)",
+    ),
     "two states": Form(
         lambda t: (
             cell(t, product="MatMul (s{t}, w)", last="Sin") + f"d{t} = Mul (h{t}, h{t + 1})\ns{t + 1} = Cos (d{t})"
@@ -351,10 +358,16 @@ def test_a_folded_first_step() -> None:
 
 @pytest.mark.parametrize(
     ("read", "loops"),
-    [("Mul (e, f{t})", 1), ("Mul (e, d{t})", 1 + T), ("ReduceSum <keepdims = 0> (h{t}, j0)", T)],
+    [
+        ("Mul (e, f{t})", 1),
+        ("Mul (e, z)", 1),
+        ("Mul (e, d{t})", 1 + T),
+        ("ReduceSum <keepdims = 0> (g{t}, j0)", 1 + T),
+        ("ReduceSum <keepdims = 0> (h{t}, j0)", T),
+    ],
 )
 def test_loops_within_steps(read: str, loops: int) -> None:
-    """Each is part of its step where all read the same from outside, and not another number `d` or the state `h`."""
+    """Each is part of its step where all read the same from outside: no number `d`, element `g` or state `h`."""
 
     def step(t: int) -> str:
         numbers = f"f{t} = Constant <value = float {{0.5}}> ()\nd{t} = Constant <value = float {{0.{t}}}> ()"
@@ -365,3 +378,15 @@ def test_loops_within_steps(read: str, loops: int) -> None:
 
     after = rolled(Form(step, before="z = Gather (h0, i0)").model())
     assert len(scans(after)) == loops
+
+
+def test_what_two_steps_read() -> None:
+    """The former makes it and hands it on."""
+
+    def step(t: int) -> str:
+        made = f"g{t + 1} = Gather (x, i{t + 1})\nd{t + 1} = Sin (g{t + 1})\ne{t} = Add (d{t}, d{t + 1})\n"
+        return made + cell(t, f"x{t} = Mul (e{t}, d{t})")
+
+    form = Form(step, before="g0 = Gather (x, i0)\nd0 = Sin (g0)", steps=range(T - 1), outputs="float[10,3] stacked")
+    after = rolled(form.model())
+    assert [node.op_type for node in after.graph.node].count("Sin") == 1

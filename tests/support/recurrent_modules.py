@@ -382,3 +382,55 @@ class WordsInSentences(nn.Module):
             whole = self.sentence(h, whole)
             out.append(whole)
         return torch.stack(out, 1)
+
+
+@case()
+class RungeKutta(nn.Module):
+    """Two steps of an equation between observations: eight nodes of a kind in a step, and the time as a column."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.f, self.h = nn.Sequential(nn.Linear(H + I + 1, 6), nn.Tanh(), nn.Linear(6, H)), nn.Linear(I, H)
+
+    def slope(self, t: float, u: Any, h: Any) -> Any:
+        return self.f(torch.cat([h, u, torch.full_like(h[:, :1], t)], -1))
+
+    def forward(self, x: Any) -> Any:
+        h = self.h(x[:, 0])
+        out = [h]
+        for i in range(x.size(1) - 1):
+            for a in (0, 0.5):
+                b, c = a + 0.25, a + 0.5
+                u, v, w = (x[:, i] * (1 - share) + x[:, i + 1] * share for share in (a, b, c))
+                k1 = self.slope(i + a, u, h)
+                k2 = self.slope(i + b, v, h + k1 / 4)
+                k3 = self.slope(i + b, v, h + k2 / 4)
+                k4 = self.slope(i + c, w, h + k3 / 2)
+                h = h + (k1 + 2 * k2 + 2 * k3 + k4) / 12
+            out.append(h)
+        return torch.stack(out, 1)
+
+
+@case()
+class KalmanFilter(nn.Module):
+    """Steps hold a loop of their own (the inverse); the first one does less. Weights go by a state that is fed back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.c, self.mixture = weight(2, H, H), weight(I, H), nn.GRUCell(I, 2)
+
+    def forward(self, x: Any) -> Any:
+        batch = x.size(0)
+        mean, spread, mixture = x.new_zeros(batch, H, 1), torch.eye(H).repeat(batch, 1, 1), x.new_zeros(batch, 2)
+        before, out = x.new_zeros(batch, I), []
+        for t in range(x.size(1)):
+            mixture = self.mixture(before, mixture)
+            a = torch.einsum("bk,kij->bij", mixture.softmax(1), self.a)
+            if t > 0:
+                mean, spread = a @ mean, a @ spread @ a.mT + 0.1 * torch.eye(H)
+            gain = spread @ self.c.T @ torch.linalg.inv(self.c @ spread @ self.c.T + torch.eye(I))
+            before = x[:, t]
+            mean = mean + gain @ (before.unsqueeze(-1) - self.c @ mean)
+            spread = spread - gain @ self.c @ spread
+            out.append(mean.squeeze(-1))
+        return torch.stack(out, 1)

@@ -173,11 +173,6 @@ class Code:
     def _alike(self, node: ir.Node, other: ir.Node) -> bool:
         return self.kinds.get(node) == self.kinds.get(other) is not None
 
-    def read_by_many(self, node: ir.Node, count: int) -> tuple[ir.Value, ...]:
-        """Operands of a node that at least so many nodes read, as all steps of a loop do a weight."""
-        values = (value for value in node.inputs if value is not None)
-        return tuple(value for value in values if len(self.readers.get(value, ())) >= count)
-
     def _learnt(self, weights: frozenset[str]) -> set[ir.Value]:
         found = {value for value in self.readers if value.producer() not in self.reads and _is_learnt(value, weights)}
         for node, values in self.reads.items():
@@ -243,27 +238,37 @@ class StepRows:
             before = self._made
             while waiting:
                 row = waiting.pop()
-                if not self._fits(row):
+                number = self._later(row) or self._made
+                if number == self._made and not self._fits(row):
                     continue
-                self.rows[self._made] = row
-                self._note(self._made)
-                self._made += 1
+                self.rows[number] = row
+                self._note(number)
+                self._made = max(self._made, number + 1)
                 waiting += self._makers(row)
             # Readers in the next step are told from those in the same one by rows that are known.
             waiting = [found for row in self.rows.values() for found in self._readers(row)]
 
-    def _fits(self, row: tuple[ir.Node, ...]) -> bool:
-        """Whether nodes are alike, of the graph, and of no row yet, and no operand keeps them from being steps."""
+    def _later(self, row: tuple[ir.Node, ...]) -> int | None:
+        """The row that has these nodes in later steps, in whose place they are: a loop hands on what a step made."""
+        number, late = self._place.get(row[0], (0, 0))
+        if not (number and late) or self.rows[number][late:] != row[:-late] or not self._fits(row, len(row) - late):
+            return None
+        for node in self.rows[number][:late]:
+            self._place.pop(node, None)
+        return number
+
+    def _fits(self, row: tuple[ir.Node, ...], held: int = 0) -> bool:
+        """Whether nodes are alike, of the graph, and no operand keeps them from being steps; all but some are new."""
         # Nodes of other graphs are of no kind here.
         kinds = {self.code.kinds.get(node) for node in row}
         # Of states of several steps before that begin as one value the first steps make some results once.
         own = row[row.count(row[0]) - 1 :]
         if own[0] is not row[0] or len(own) == 1 or len(set(own)) < len(own):
             return False
-        if len(kinds) > 1 or None in kinds or self._place.keys() & own[1:]:
+        if len(kinds) > 1 or None in kinds or self._place.keys() & row[max(held, len(row) - len(own) + 1) :]:
             return False
         # Of states that begin as one value the first step makes some results once.
-        if self._step(row[0]) not in {None, 0}:
+        if not held and self._step(row[0]) not in {None, 0}:
             return False
         return all(self._may_have_role(values) for values in zip(*(node.inputs for node in row), strict=True))
 
@@ -284,21 +289,22 @@ class StepRows:
 
     def _readers(self, row: tuple[ir.Node, ...]) -> Iterator[tuple[ir.Node, ...]]:
         for output in range(len(row[0].outputs)):
+            uses = [node.outputs[output].uses() for node in row]
+            # What reads all of them is no part of a step.
+            apart = set.intersection(*({reader for reader, _ in each} for each in uses))
+            uses = [[use for use in each if use.node not in apart and use.node not in self._place] for each in uses]
+            # What readers in all steps read, such as a weight or a constant, tells those of a step apart.
+            fixed = set.intersection(*({value for reader, _ in each for value in reader.inputs} for each in uses))
             found: list[dict[Hashable, list[ir.Node]]] = []
-            for node in row:
+            for each in uses:
                 readers: dict[Hashable, list[ir.Node]] = {}
-                for reader, index in node.outputs[output].uses():
-                    if reader not in self._place:
-                        kind = self.code.kinds.get(reader), index, self._read_by_all(reader)
-                        readers.setdefault(kind, []).append(reader)
+                for reader, index in each:
+                    kind = self.code.kinds.get(reader), index, tuple(x for x in reader.inputs if x in fixed)
+                    readers.setdefault(kind, []).append(reader)
                 found.append(readers)
             for key, first in found[0].items():
                 if all(len(readers.get(key, ())) == len(first) for readers in found):
                     yield from zip(*(readers[key] for readers in found), strict=True)
-
-    def _read_by_all(self, node: ir.Node) -> tuple[ir.Value, ...]:
-        """Operands of a node that all steps may read; of what a step makes there may be as many readers."""
-        return tuple(value for value in self.code.read_by_many(node, self.count - 1) if self.place(value) is None)
 
     def _prune(self) -> None:
         """Takes rows back until what every operand is can be told."""
@@ -457,7 +463,6 @@ def node_kind(node: ir.Node, constants: dict[Hashable, int]) -> Hashable | None:
         node: a node.
         constants: what constants hold that graphs read -> the first of each.
     """
-    given = {value: -1 for value in node.inputs if value is not None}
     graphs = [each for graph in subgraphs_of(node) for each in with_inner(graph)]
     within = [inner for graph in graphs for inner in graph]
     # Constants are told by what they hold.
@@ -465,9 +470,8 @@ def node_kind(node: ir.Node, constants: dict[Hashable, int]) -> Hashable | None:
         return None
     read = {value for inner in within for value in inner.inputs if value is not None}
     read.update(value for graph in graphs for value in graph.outputs)
-    if not read.isdisjoint(given):
-        # What a graph reads from outside is told by which value it is, what the node reads is not.
-        return None
+    # What a graph reads from outside is told by which value it is, what the node alone reads is not.
+    given = {value: -1 for value in node.inputs if value is not None and value not in read}
     for value in read:
         maker = value.producer()
         if maker is not None and std.Constant.matches(maker):
