@@ -7,9 +7,11 @@ that are taken while a trace becomes ONNX. What follows from them shows where th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import sympy
+import torch
 from torch import Tensor
 
 from lstm_lower.torch.axes import Axes
@@ -73,11 +75,16 @@ class OpenSizes:
             yield {symbol: size + 1 + number for number, (symbol, size) in enumerate(self.example.items())}
 
     def inputs(self, tensors: Sequence[Tensor], sizes: Sizes) -> list[Tensor]:
-        """Inputs of some sizes, with values like those of others."""
-        return [
+        """Inputs of some sizes, with values like those of others; for smaller ones lengths and places are less, too."""
+        share = min((Fraction(size, self.example[symbol]) for symbol, size in sizes.items()), default=1)
+        found = [
             resized(x, [_size(size, sizes, x.shape[axis]) for axis, size in enumerate(shape)])
             for shape, x in zip(self._shapes, tensors, strict=False)
         ]
+        if share >= 1:
+            return found
+        whole = (torch.int32, torch.int64)
+        return [x * share.numerator // share.denominator if x.dtype in whole else x for x in found]
 
     def axes(self, said: Mapping[Any, str]) -> Axes:
         """Input -> axis whose size is made of open ones -> what is said of these."""

@@ -119,6 +119,22 @@ class Late(nn.Module):
         return h
 
 
+class LastValid(nn.Module):
+    """Reads the state behind each sequence's last step, whose number is an input: fewer steps have smaller numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(I, H)
+
+    def forward(self, x: Any, lengths: Any) -> Any:
+        h, made = x.new_zeros(x.size(0), H), []
+        for t in range(x.size(1)):
+            h = self.cell(x[:, t], h)
+            made.append(h)
+        places = (lengths - 1).view(-1, 1, 1).expand(-1, 1, H)
+        return torch.stack(made, 1).gather(1, places).squeeze(1)
+
+
 Inputs = Callable[[int, int], tuple[Any, ...]]
 CASES: dict[type[nn.Module], Inputs] = {
     Rows: lambda b, t: (
@@ -132,6 +148,7 @@ CASES: dict[type[nn.Module], Inputs] = {
     Advantages: lambda b, t: (torch.randn(t + 1, b, I), torch.randn(t, b)),
     Upsampled: lambda b, t: (torch.randn(b, t, I), torch.rand(b, 4 * t)),
     Late: lambda b, t: (torch.randn(b, t, I),),
+    LastValid: lambda b, t: (torch.randn(b, t, I), t - torch.arange(b) % 2),
 }
 
 
