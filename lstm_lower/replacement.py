@@ -32,15 +32,15 @@ def all_replaced(*values: tuple[Any, str, Any]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def contents_kept(*held: dict[Any, Any]) -> Iterator[None]:
-    """Undoes what the block does to dictionaries themselves, such as those of objects' attributes."""
-    before = [(each, dict(each)) for each in held]
+def contents_kept(*held: dict[Any, Any] | list[Any] | set[Any]) -> Iterator[None]:
+    """Undoes what the block does to containers themselves, such as dictionaries of objects' attributes."""
+    before = [(each, dict(each) if isinstance(each, dict) else list(each)) for each in held]
     try:
         yield
     finally:
         for each, kept in before:
             each.clear()
-            each.update(kept)
+            (each.extend if isinstance(each, list) else each.update)(kept)
 
 
 @contextlib.contextmanager

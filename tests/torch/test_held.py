@@ -31,6 +31,8 @@ class Module(nn.Module):
         self.register_buffer("started", torch.tensor(0, dtype=torch.bool))
         self.register_buffer("kept", None)
         self.remembered: Any = None
+        self.seen: list[Any] = []
+        self.tables: dict[str, Any] = {}
         self.calls = 0
 
     def forward(self, x: Any) -> Any:
@@ -75,6 +77,22 @@ def _cached(m: Any, x: Any, y: Any) -> Any:
     return y * m.kept + m.remembered
 
 
+def _watched(m: Any, x: Any, y: Any) -> Any:
+    """Adds up what hooks see that the first call registers, as `transformers` collects results of layers."""
+    if not m.calls:
+        m.linear.register_forward_hook(lambda *seen: m.seen.append(seen[2]))
+        m.calls += 1
+    m.seen.clear()
+    m.linear(x + 1)
+    return y * sum(m.seen)
+
+
+def _by_a_table(m: Any, x: Any, y: Any) -> Any:
+    if "weights" not in m.tables:
+        m.tables["weights"] = torch.arange(3.0)
+    return y * m.tables["weights"]
+
+
 def _checked(m: Any, x: Any, y: Any) -> Any:
     """Checks of values, as taggers have them (`pytorch-crf`), with a mask of bytes."""
     assert not torch.isnan(x).any(), "no number"
@@ -101,6 +119,7 @@ def _drawn_in_vain(m: Any, x: Any, y: Any) -> Any:
 
 
 STEPS = [_checked, _of_times, _of_flags, _by_a_list, _through_data, _data_set, _cached, _drawn_in_vain]
+STEPS += [_watched, _by_a_table]
 
 
 @pytest.mark.slow
@@ -123,6 +142,7 @@ def test_steps_are_torchs(formula: Any) -> None:
     for name in ("linear.weight", "linear.bias", "mean"):
         np.testing.assert_allclose(module.state_dict()[name], theirs.state_dict()[name], rtol=1e-5, atol=1e-6)
     assert module.calls == 0
+    assert not [*module.seen, *module.tables, *module.linear._forward_hooks]
 
 
 def _started_once(m: Any, x: Any, y: Any) -> Any:
