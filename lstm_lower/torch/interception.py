@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from lstm_lower.torch import control_flow
-from lstm_lower.torch.aten.tracing import traced_otherwise
+from lstm_lower.torch.aten.tracing import Detached, memory, traced_otherwise
 from lstm_lower.torch.hooks import ResultHooks
 from lstm_lower.torch.interface import Step
 from lstm_lower.torch.known_values import Held, KnownValues
@@ -39,6 +39,7 @@ class Interception(FunctionMode):
         self._varying: dict[int, Tensor] = {}
         # What was made of no other tensor's values, while nothing but such calls and those without gradients takes it.
         self._blank: dict[int, Tensor] = {}
+        self._detached = Detached()
         # What was made where no gradients are recorded, while that lasts.
         self._stopped: dict[int, Tensor] = {}
         self._handlers: dict[Any, Callable[..., Any]] = {
@@ -65,6 +66,7 @@ class Interception(FunctionMode):
         operands, results = _tensors((args, kwargs)), _tensors(result)
         if _is_filled(func) or not operands:
             self._blank |= {id(x): x for x in results}
+        self._keep_gradients(func, kwargs.get("out", args[0] if args else None))
         if not _is_filled(func):
             self._hooks.look(operands, results)
             if torch.is_grad_enabled():
@@ -80,6 +82,17 @@ class Interception(FunctionMode):
         result = NotImplemented if handler is None else handler(*args, **kwargs)
         return traced_otherwise(func, args, kwargs) if result is NotImplemented else result
 
+    def _keep_gradients(self, func: Any, target: Any) -> None:
+        """Keeps those of what a call has written into past autograd, through a tensor without one."""
+        if isinstance(target, Tensor) and (func in _DETACHING or self._detached):
+            varies = self._requires_grad(target)
+            if func in _DETACHING and varies and not (target.is_leaf and target.requires_grad):
+                self._detached.take(target)
+            for x, before in self._detached.written(target):
+                if not varies:
+                    self._set_values(x, x.detach(), before)
+                self._detached.take(x)
+
     def _without_gradient(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
         """A call under `torch.no_grad`, which a trace in simple operators forgets: its result is detached.
 
@@ -94,9 +107,12 @@ class Interception(FunctionMode):
         result = self._result(func, args, kwargs)
         if before is None or not (result is target or func is Tensor.__setitem__):
             return self._made_stopped(tree_map_only(Tensor, Tensor.detach, result))
-        after = target.detach()
-        target.copy_(after if self._has_no_gradient(target) else after + (before - before.detach()))
+        self._set_values(target, target.detach(), before)
         return result
+
+    def _set_values(self, x: Tensor, values: Tensor, before: Tensor) -> None:
+        """Gives a tensor other values; it keeps the gradient that it has had."""
+        x.copy_(values if self._has_no_gradient(x) else values + (before - before.detach()))
 
     def _made_stopped(self, result: Any) -> Any:
         self._stopped |= {id(x): x for x in _tensors(result)}
@@ -106,16 +122,13 @@ class Interception(FunctionMode):
         """Whether a tensor was made without one, or is a state of the module or a view of one."""
         if id(x) in self._stopped or id(x) in self._blank:
             return True
-        storage = x.untyped_storage()._cdata
-        return not x.requires_grad and any(
-            storage == state.untyped_storage()._cdata for state in self._module.states().values()
-        )
+        return not x.requires_grad and any(memory(x) == memory(state) for state in self._module.states().values())
 
     def _set(self, input: Tensor, value: Tensor) -> Any:  # noqa: A002
-        """Other values for a buffer, which a trace would not see."""
-        if not self._has_no_gradient(input) or input.shape != value.shape:
+        """Other values for a tensor, which a trace would not see."""
+        if (input.is_leaf and input.requires_grad) or input.shape != value.shape:
             return NotImplemented
-        input.copy_(value.detach())
+        self._set_values(input, value.detach(), input.clone())
         return None
 
     def _requires_grad(self, input: Tensor) -> bool:  # noqa: A002

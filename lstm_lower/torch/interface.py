@@ -6,7 +6,7 @@ import contextlib
 import copy
 import dataclasses
 import inspect
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,9 +17,6 @@ from torch import Tensor, nn
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError
 from lstm_lower.replacement import contents_kept
 from lstm_lower.torch.hooks import ParameterHooks, handed_on
-
-# What modules remember things in.
-_CONTAINERS = (dict, OrderedDict, defaultdict, list, set)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -271,13 +268,10 @@ def checked_loss(loss: Any) -> Tensor:
 
 
 def attributes_kept(module: nn.Module) -> contextlib.AbstractContextManager[None]:
-    """Undoes what a module sets on itself and its parts while it runs, flags that say what it has done already.
-
-    What that is may stand in attributes' contents, hooks among them.
-    """
+    """Undoes what a module sets on itself and its parts while it runs, flags that say what it has done already."""
     attributes = [vars(part) for part in module.modules()]
-    inner = (x for each in attributes for x in each.values() if type(x) in _CONTAINERS)
-    # Attributes come first: they hold the others.
+    # What they hold, such as hooks, comes after them.
+    inner = (x for each in attributes for x in each.values() if type(x) in (dict, OrderedDict, list, set))
     return contents_kept(*attributes, *inner)
 
 

@@ -47,6 +47,19 @@ def _changed_in_place(m: Module, x: Any) -> Any:
     return y * m.w
 
 
+def _through_data(m: Module, x: Any) -> Any:
+    """What is written past autograd, into views too, leaves the gradient as it was."""
+    y, z, made = x * m.w, x + m.w, torch.zeros(2, *x.shape)
+    y.data.masked_fill_(x > 0, -2.0)
+    rows = z[1:]
+    rows.data[:, 0].fill_(3.0)
+    torch.clamp(z.detach(), -1, 1, out=z.data)
+    made[0] = y
+    made.data[:, 0] += 0.5
+    y.data = y.data * 0.5
+    return y * z + made.sum(0) * rows.sum(0)
+
+
 def _complex(m: Module, x: Any) -> Any:
     z = torch.fft.rfft(x * m.w)
     with torch.no_grad():
@@ -100,6 +113,7 @@ class Module(nn.Module):
 
 
 FORMULAS = [_elements_set, _changed_through_views, _changed_in_place, _complex, _with_gradients_again, _buffers, _steps]
+FORMULAS += [_through_data]
 
 
 @pytest.mark.slow

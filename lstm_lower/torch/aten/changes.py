@@ -13,6 +13,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from lstm_lower.torch.aten.registry import TRANSLATIONS, Formula
+from lstm_lower.torch.aten.tracing import memory
 
 aten = torch.ops.aten
 
@@ -94,10 +95,10 @@ def _is_separate(graph: Graph, *, within: bool) -> bool:
     places = {node: place for place, node in enumerate(graph.nodes)}
     neighbours: dict[int, list[Node]] = {}
     for node in graph.nodes:
-        for memory in _memories(node):
-            neighbours.setdefault(memory, []).append(node)
+        for held in _memories(node):
+            neighbours.setdefault(held, []).append(node)
     for node, x in changes:
-        others = {other for memory in _memories(x) for other in neighbours[memory] if places[other] < places[node]}
+        others = {other for held in _memories(x) for other in neighbours[held] if places[other] < places[node]}
         if within and any(other.op == "placeholder" for other in others):
             return False
         if any(places[user] > places[node] for other in others.difference(names.of(x)) for user in other.users):
@@ -109,7 +110,4 @@ def _memories(node: Node) -> Iterator[int]:
     value = node.meta.get("val")
     for x in value if isinstance(value, (tuple, list)) else [value]:
         if isinstance(x, torch.Tensor):
-            while torch._C._functorch.is_functorch_wrapped_tensor(x):
-                # Of `vmap`.
-                x = torch._C._functorch.get_unwrapped(x)
-            yield x.untyped_storage()._cdata
+            yield memory(x)
