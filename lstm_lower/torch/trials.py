@@ -94,12 +94,14 @@ class Trials:
 
     Attributes:
         sizes: input and axis -> its size in the example.
+        results_count: how many tensors the module returns there, once it has run.
     """
 
     def __init__(self, step: Step, names: Sequence[str], tensors: Sequence[Tensor]) -> None:
         """Of a module, and perhaps its loss, the names of its inputs, and the example."""
         self._step, self._inputs = step, dict(zip(names, tensors, strict=True))
         self.sizes = {(name, axis): size for name, x in self._inputs.items() for axis, size in enumerate(x.shape)}
+        self.results_count = 0
 
     def group(self, form: int, place: Place, sizes: Collection[int]) -> list[Place]:
         """Axes of some sizes that may have one size with an axis."""
@@ -148,7 +150,7 @@ class Trials:
             copied_weights(self._step, parameters=False)
             complex_ones = {name: x for name, x in self._step.named_buffers() if x.is_complex()}
             with Writes({**dict(self._step.named_parameters()), **complex_ones}) as writes, mode:
-                self._run([*self._inputs.values()])
+                self.results_count = len(self._run([*self._inputs.values()]))
         return [name.removeprefix("module.") for name in writes.written]
 
     def _run(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:

@@ -84,6 +84,7 @@ class LoopRerolling(Pass):
         """Rolls."""
         modified, unread = False, set(unread_weights(model))
         for graph in list(with_inner(model.graph)):
+            modified |= self._flatten(graph)
             for maps in (False, True) if self.maps else (False,):
                 while self._roll_one(graph, maps=maps):
                     modified = True
@@ -91,6 +92,20 @@ class LoopRerolling(Pass):
         for name in set(unread_weights(model)) - unread if modified else ():
             del model.graph.initializers[name]
         return ir.passes.PassResult(model, modified=modified)
+
+    def _flatten(self, graph: ir.Graph) -> bool:
+        """Makes one Concat of several: what each step puts behind the steps before is a sequence of all."""
+        modified, facts = False, self.context.space.facts
+        for node in graph:
+            view = std.Concat.of(node, facts)
+            parts = [] if view is None else [_parts(x, view) for x in view.inputs]
+            if view is not None and any(len(each) > 1 for each in parts):
+                b = Builder.before(node, self.context.space)
+                b.replace(view.output, b.op(std.Concat, *itertools.chain(*parts), axis=view.axis))
+                modified = True
+        if modified:
+            remove_unread(graph)
+        return modified
 
     def _roll_one(self, graph: ir.Graph, *, maps: bool) -> bool:
         """Rolls the steps of one loop, if there is one."""
@@ -109,6 +124,13 @@ class LoopRerolling(Pass):
                 graph.sort()
                 return True
         return False
+
+
+def _parts(x: ir.Value | None, joined: std.Concat) -> Sequence[ir.Value | None]:
+    """What an operand is a Concat of along the same axis, if nothing else reads it, or else the operand."""
+    inner = None if x is None or x.is_graph_output() else std.Concat.of(x.producer(), joined.facts)
+    along = inner is not None and inner.axis is not None and inner.axis == joined.axis
+    return inner.inputs if inner is not None and along and len(inner.output.uses()) == 1 else [x]
 
 
 # Elements of a sequence in a row that are one part of it.

@@ -135,6 +135,22 @@ class LastValid(nn.Module):
         return torch.stack(made, 1).gather(1, places).squeeze(1)
 
 
+class Growing(nn.Module):
+    """Puts each state behind the states before, from the first one on and from none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(I, H)
+
+    def forward(self, x: Any) -> Any:
+        h, states, gates = x.new_zeros(x.size(0), H), None, x.new_zeros(x.size(0), 0, H)
+        for t in range(x.size(1)):
+            h = self.cell(x[:, t], h)
+            states = h.unsqueeze(1) if states is None else torch.cat([states, h.unsqueeze(1)], 1)
+            gates = torch.cat([gates, torch.sigmoid(h)[:, None]], dim=1)
+        return states, gates
+
+
 Inputs = Callable[[int, int], tuple[Any, ...]]
 CASES: dict[type[nn.Module], Inputs] = {
     Rows: lambda b, t: (
@@ -148,6 +164,7 @@ CASES: dict[type[nn.Module], Inputs] = {
     Advantages: lambda b, t: (torch.randn(t + 1, b, I), torch.randn(t, b)),
     Upsampled: lambda b, t: (torch.randn(b, t, I), torch.rand(b, 4 * t)),
     Late: lambda b, t: (torch.randn(b, t, I),),
+    Growing: lambda b, t: (torch.randn(b, t, I),),
     LastValid: lambda b, t: (torch.randn(b, t, I), t - torch.arange(b) % 2),
 }
 
@@ -288,3 +305,27 @@ def test_a_constant_that_fixes_a_length_is_told_by_its_line() -> None:
         FixedStepsWarning, match=r"\(test_length_laws.py:\d+\); they differ at test_length_laws.py:\d+\)"
     ):
         ll.from_torch(Weighed(), torch.randn(2, 5, I), loss_of, example_targets=(), what="input_gradient")
+
+
+class Listed(nn.Module):
+    """Returns a list of as many states as there are steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(I, H)
+
+    def forward(self, x: Any) -> Any:
+        h, states = x.new_zeros(x.size(0), H), []
+        for t in range(x.size(1)):
+            h = self.cell(x[:, t], h)
+            states.append(h)
+        return [h, *states]
+
+
+def test_a_list_of_as_many_results_as_steps_fixes_the_length() -> None:
+    module, x = Listed(), torch.randn(2, 5, I)
+    with pytest.warns(FixedStepsWarning, match=r"axis 1 of 'x' \(.* takes it as a number: for t in range"):
+        step = ll.from_torch(module, x, loss_of, example_targets=(), what="gradients")
+    session = ll.Session(step, providers=["CPUExecutionProvider"])
+    assert sum(name.startswith("output") for name in session.outputs) == 1 + 5
+    compare(module, session, (torch.randn(3, 5, I),))
