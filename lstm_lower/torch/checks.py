@@ -57,7 +57,7 @@ def _holding(frame: types.FrameType) -> bool | None:
 
 def _part(frame: types.FrameType, parts: Iterable[tuple[ast.expr, bool | None]]) -> bool | None:
     """What the part of a test wants that asks: what was computed last is within it, the jump itself need not be."""
-    positions = list(frame.f_code.co_positions())[: frame.f_lasti // 2 + 1]
+    positions = list(frame.f_code.co_positions())[: frame.f_lasti // 2]
     for line, last_line, column, last_column in reversed(positions):
         if line is None or last_line is None or column is None or last_column is None:
             return None

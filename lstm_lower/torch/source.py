@@ -49,10 +49,16 @@ def _makes_contiguous(statement: ast.stmt) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def is_caught(path: Path, line: int) -> bool:
-    """Whether what a line raises goes on elsewhere."""
+    """Whether the code goes on elsewhere when a line raises."""
     return any(
         isinstance(node, ast.Try | ast.TryStar)
-        and bool(node.handlers)
+        and any(map(_goes_on, node.handlers))
         and node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0)
         for node in ast.walk(tree(path))
     )
+
+
+def _goes_on(handler: ast.ExceptHandler) -> bool:
+    """Whether it may end in something else than an error."""
+    ways = (ast.Return, ast.Break, ast.Continue)
+    return not isinstance(handler.body[-1], ast.Raise) or any(isinstance(node, ways) for node in ast.walk(handler))

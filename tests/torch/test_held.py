@@ -97,6 +97,7 @@ def _checked(m: Any, x: Any, y: Any) -> Any:
     """Checks of values, as taggers have them (`pytorch-crf`), with a mask of bytes."""
     assert not torch.isnan(x).any(), "no number"
     assert all(z.max() < 5 for z in (x, x))
+    message = ""
     if x.min().item() < 0 or x.max() > 5:
         message = f"between 0 and 5, got {x.shape}"
         raise ValueError(message)
@@ -108,6 +109,13 @@ def _checked(m: Any, x: Any, y: Any) -> Any:
         raise ValueError
     if not (second and not first and (x.max() < 9 or not second)):
         raise ValueError
+    if message is not None and not torch.all(x[1:] < x.max() + 1):
+        raise ValueError
+    try:
+        assert x.max() < 5
+    except ValueError as error:
+        # An error it remains, as in PyG's aggregations.
+        raise RuntimeError from error
     torch._assert(x.max() < 5, "small")
     torch._assert_async(x.max() < 5)
     return torch.where((x > 0.5).byte(), y, -y)
