@@ -76,9 +76,10 @@ class Memory:
             self._restore()
             if others or len(found) < number or not _all_alike(found[0], found[-1]):
                 raise UnsupportedOpError(
-                    f"{type(self._module).__name__} requires random numbers of PyTorch, got results that depend on "
+                    f"{type(self._module).__name__} requires random numbers of PyTorch, got results that may depend on "
                     "those of Python's random or of numpy, of which each step would have the one that was drawn now; "
-                    "draw them by torch.rand, and choose by torch.where in place of a branch"
+                    "draw them by torch.rand, and choose by torch.where in place of a branch; checks of beartype, "
+                    "which draw, too, are off in `python -O`"
                 )
 
     def _restore(self) -> None:

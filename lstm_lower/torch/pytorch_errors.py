@@ -79,6 +79,7 @@ def way_around(error: BaseException) -> str:
             "torch.arange(int(n))) is a loop of any number of them"
         )
     return (
-        "it cannot trace branches and loops that depend on values of tensors; use torch.where, torch.cond, or lengths "
-        "as inputs, and give pad_packed_sequence the total_length beside tensors of this length"
+        "it cannot trace branches and loops that depend on values of tensors; use torch.where, torch.cond, or "
+        "lengths as inputs, make what a solver goes by (torchdiffeq's times) a buffer, whose values are known, and "
+        "give pad_packed_sequence the total_length beside tensors of this length"
     )

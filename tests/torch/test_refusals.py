@@ -327,3 +327,70 @@ def test_padded_results_of_unknown_length_are_told_a_way_on() -> None:
     trainer = ll.Trainer(ll.from_torch(Unpadded(total=True), inputs, "mse", "sgd"))
     x, target = np.ones((3, 6, 3), np.float32), np.zeros((3, 6, 2), np.float32)
     assert np.isfinite(trainer.step({"x": x, "lengths": np.array([6, 5, 1]), "target": target}).loss)
+
+
+class Written(nn.Linear):
+    """A result that is written place by place, or joined."""
+
+    joined = False
+
+    def forward(self, x: Any) -> Any:
+        y = super().forward(x)
+        if self.joined:
+            return torch.cat([y[:1], y[1:] * 2])
+        out = torch.zeros_like(y)
+        out[:1], out[1:] = y[:1], y[1:] * 2
+        return out
+
+
+def test_a_trace_that_pytorch_does_not_take_apart_is_told_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any) -> None:
+        # As an interpreted `vmap` whose function fails, of which PyTorch does not end the level.
+        torch._C._functorch._vmap_increment_nesting(2, "error")
+        raise AttributeError("no constant")
+
+    monkeypatch.setattr(torch.export.ExportedProgram, "run_decompositions", failing)
+    module, x = Written(3, 2), torch.ones(4, 3)
+    with pytest.raises(UnsupportedOpError, match=r"run_decompositions takes apart, got AttributeError.*torch\.cat"):
+        ll.from_torch(module, x, "mse", "sgd")
+    assert torch._C._functorch.maybe_current_level() is None
+    module.joined = True
+    assert ll.from_torch(module, x, "mse", "sgd")
+
+
+@torch.library.custom_op("lstm_lower_tests::halved", mutates_args=())
+def halved(x: torch.Tensor) -> torch.Tensor:
+    return x / 2
+
+
+@halved.register_fake
+def _halved(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+class Deciding(nn.Linear):
+    """Steps of a solver between times, by their order."""
+
+    def __init__(self, *, held: bool) -> None:
+        super().__init__(3, 3)
+        self.register_buffer("times", torch.linspace(0, 1, 3) if held else None)
+
+    def forward(self, x: Any, times: Any = None) -> Any:
+        times = times if self.times is None else self.times
+        times = -times if times[0] > times[1] else times
+        for step in times.diff():
+            x = x + step * super().forward(x).tanh()
+        return x
+
+
+def test_times_that_are_fed_are_told_a_way_on() -> None:
+    x = torch.ones(2, 3)
+    with pytest.raises(UnsupportedOpError, match=r"make what a solver goes by .* a buffer"):
+        ll.from_torch(Deciding(held=False), (x, torch.linspace(0, 1, 3)), "mse", "sgd")
+    assert ll.from_torch(Deciding(held=True), x, "mse", "sgd")
+
+
+def test_operators_of_others_are_said_to_be_theirs() -> None:
+    with pytest.raises(UnsupportedOpError, match=r"^halved.*torch\.library registers it for lstm_lower_tests: call"):
+        ll.from_torch(Applying(lambda y, _: halved(y)), X, "mse", what="forward")
+    assert ll.from_torch(Applying(lambda y, _: y / 2), X, "mse", what="forward")

@@ -85,8 +85,8 @@ def _view(n: AtenCall, x: Expr, *_: Any) -> Expr:
     return n.reshape(x, n.shape)
 
 
-@translates(aten.expand.default, aten.expand_copy.default)
-def _expand(n: AtenCall, x: Expr, size: Any, *, implicit: bool = False) -> Expr:
+@translates(aten.expand.default, aten.expand_copy.default, aten.expand_as.default)
+def _expand(n: AtenCall, x: Expr, like: Any, *, implicit: bool = False) -> Expr:
     return broadcast_to(n, x, n.shape)
 
 

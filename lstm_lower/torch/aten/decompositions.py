@@ -12,6 +12,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
+from lstm_lower.errors import LstmLowerError, UnsupportedOpError, first_line
 from lstm_lower.torch.aten.changes import are_separate, in_place, needed
 from lstm_lower.torch.aten.control_flow import CHECKS
 from lstm_lower.torch.aten.registry import TRANSLATIONS
@@ -29,15 +30,28 @@ def simple(program: ExportedProgram) -> ExportedProgram:
 
     Raises:
         OpenSizeError: PyTorch's formulas hold for some of the open sizes alone.
+        UnsupportedOpError: PyTorch fails.
     """
     if are_separate(program.graph_module) and not any(_untranslated(program)):
         return program
-    before = len(_guards(program))
+    before, level = len(_guards(program)), torch._C._functorch.maybe_current_level() or 0
     # An open size is not taken for 1 where it is so at the example, as in the trace.
     with warnings.catch_warnings(), torch.fx.experimental._config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
         # PyTorch warns of its own code.
         warnings.simplefilter("ignore")
-        taken_apart: ExportedProgram = program.run_decompositions(dict(_table()))
+        try:
+            taken_apart: ExportedProgram = program.run_decompositions(dict(_table()))
+        except LstmLowerError:
+            raise
+        except Exception as error:
+            # What `vmap` has begun has not ended.
+            while (torch._C._functorch.maybe_current_level() or 0) > level:
+                torch._C._functorch._vmap_decrement_nesting()
+            raise UnsupportedOpError(
+                "changes through views, torch.vmap and operators without a translation require a trace that PyTorch's "
+                f"run_decompositions takes apart, got {first_line(error)} from it; write them without: new tensors "
+                "(`torch.cat` for `out[1:] = ...`), and products and sums over a batch axis for torch.vmap"
+            ) from error
     for guard in _guards(taken_apart)[before:]:
         if guard.expr.is_Equality and _fails_somewhere(guard.expr):
             raise OpenSizeError(guard.expr.free_symbols, "a formula of PyTorch's own decides by it")

@@ -206,9 +206,7 @@ class Translation:
         kwargs = {key: value for key, value in kwargs.items() if key not in _OF_MEMORY}
         first = len(b.emitted)
         if formula is None:
-            raise UnsupportedOpError(
-                f"{called(node)} requires a translation, got none; write it with other PyTorch operations"
-            )
+            raise UnsupportedOpError(f"{called(node)} requires a translation, got none; {_way_around(node.target)}")
         result = self._typed(call, self._of_formula(formula, call, args, kwargs))
         place = line(node.meta.get("stack_trace") or "")
         for emitted in b.emitted[first:]:
@@ -288,6 +286,17 @@ def _is_formula(node: torch.fx.Node) -> bool:
 
 def _is_number(node: torch.fx.Node) -> bool:
     return isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool))
+
+
+def _way_around(target: Any) -> str:
+    """What to write in place of an operator."""
+    namespace = getattr(target, "namespace", "aten")
+    if namespace in ("aten", "prims"):
+        return "write it with other PyTorch operations"
+    way = "call formulas in PyTorch in place of it"
+    if namespace == "transformers":
+        way = "model.set_experts_implementation('batched_mm') computes experts by PyTorch's operations"
+    return f"torch.library registers it for {namespace}: {way}"
 
 
 def _modules_around(node: torch.fx.Node) -> list[str]:

@@ -30,6 +30,7 @@ def _diagonal_changed(x: Any) -> Any:
 FUNCTIONS: dict[str, Any] = {
     "view": lambda x: (x.reshape(x.shape[0] * x.shape[1], -1).view(-1), x.flatten(1), x.unflatten(1, (1, -1))),
     "expand": lambda x: x[:, :1].expand(-1, x.shape[1], -1) * 1.0,
+    "expand_as": lambda x: x[:1].expand_as(x) * 2.0,
     "permute": lambda x: (x.permute(2, 0, 1) + 0, x.mT + 0, x.movedim(0, 1) + 0, x.rot90(1, [1, 2]) + 0),
     "squeeze": lambda x: x[:1, :, None].squeeze(0).squeeze() + 0,
     "cat": lambda x: (torch.cat([x, x * 2, x[:, :1]], 1), torch.stack([x, x * 2], -1), torch.block_diag(x[0], x[1])),
