@@ -470,10 +470,7 @@ class _Beside:
             yield named, loss, wanted
 
     def _moved(self) -> Sequence[Results]:
-        """Results from weights, inputs and gradients on their way that differ in last places; whole inputs stay so.
-
-        Those in float64 are the last, where the module computes in it: they show what PyTorch itself has rounded.
-        """
+        """Results from weights, gradients and inputs that differ in last places, unless whole; then in float64."""
         found: list[Results] = []
         generator = torch.Generator().manual_seed(0)
         own: list[Tensor] = [x for x in self._made.module.parameters() if x.is_floating_point()]
