@@ -305,10 +305,10 @@ def _extended(traced: Traced) -> Exported:
     longer = (_translated(dataclasses.replace(traced, program=program)) for program in traced.longer)
     counts = {length.steps + more for length in traced.lengths for more in (-1, 0, 1)}
     rolled = [_rolled(traced.step, each.model, counts) for each in (exported, *longer)]
-    model = extrapolated(rolled, traced.lengths)
+    model, lengths = extrapolated(rolled, traced.lengths)
     opened = {place for length in traced.lengths for place in length.laws}
     fixed = {place: why for place, why in exported.fixed.items() if place not in opened}
-    return dataclasses.replace(exported, model=model, fixed=fixed)
+    return dataclasses.replace(exported, model=model, fixed=fixed, traced=dataclasses.replace(traced, lengths=lengths))
 
 
 def _rolled(step: Step, model: ir.Model, counts: Collection[int]) -> ir.Model:

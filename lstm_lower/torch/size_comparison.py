@@ -21,6 +21,8 @@ from lstm_lower.torch.trials import resized
 
 # Numbers of steps that are fewer than those that are traced.
 _FEW = {1, 2, 3}
+# How many steps more show whether a formula that is guessed is that of later steps.
+_FAR = 128
 # Of how many elements examples may be that become more than twice as large.
 _LARGE = 1 << 20
 
@@ -51,6 +53,7 @@ class OpenSizes:
             for (name, axis), law in length.laws.items():
                 slope = law.slope if law.times is None else shapes[law.times[0]][law.times[1]]
                 shapes[name][axis] = slope * symbol + law.offset
+        self._guessed = {symbol: _FAR for symbol, length in steps.items() if length.guessed}
         # Open size -> how many steps are traced.
         self.traced = {symbol: length.steps for symbol, length in steps.items()}
         self._decided = sizes_to_try(traced.program)
@@ -68,9 +71,15 @@ class OpenSizes:
                 yield symbol, {**self.example, symbol: size}, where
 
     def grown(self) -> Iterator[Sizes]:
-        """Sizes that are all larger, more than twice, or by a little. Those that are equal become unequal."""
+        """Sizes that are all larger, more than twice, or by a little. Those that are equal become unequal.
+
+        Numbers of steps are larger by far first where formulas are guessed: they may be others later.
+        """
         if self.example and sum(tensor.numel() for tensor in self._tensors) <= _LARGE:
-            yield {symbol: 2 * size + 1 + number for number, (symbol, size) in enumerate(self.example.items())}
+            sizes = {symbol: 2 * size + 1 + number for number, (symbol, size) in enumerate(self.example.items())}
+            if self._guessed:
+                yield sizes | {symbol: sizes[symbol] + far for symbol, far in self._guessed.items()}
+            yield sizes
         if self.example:
             yield {symbol: size + 1 + number for number, (symbol, size) in enumerate(self.example.items())}
 

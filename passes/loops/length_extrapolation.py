@@ -8,9 +8,10 @@ step is written as a formula; of anything else a model for other lengths is not 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -42,12 +43,14 @@ class Length:
         example: how many there are in the example.
         steps: how many there are in the model that all others are compared with.
         line: a line of the module's code that runs once a step.
+        guessed: whether a step reads numbers whose formula is guessed from those of the first steps.
     """
 
     laws: Mapping[Place, Law]
     example: int
     steps: int
     line: str
+    guessed: bool = False
 
     def sizes(self, steps: int) -> dict[Place, int]:
         """The sizes of the axes for so many steps, those of others being the example's."""
@@ -122,8 +125,8 @@ def _is_read(value: ir.Value) -> bool:
     return value.is_graph_output() or bool(value.uses())
 
 
-def extrapolated(models: Sequence[ir.Model], lengths: Sequence[Length]) -> ir.Model:
-    """The first model with open lengths; it is changed in place.
+def extrapolated(models: Sequence[ir.Model], lengths: Sequence[Length]) -> tuple[ir.Model, Sequence[Length]]:
+    """The first model with open lengths, which is changed in place, and the lengths with what is known of them then.
 
     Args:
         models: of as many steps as `lengths` say, then one for each length that has one step more of it.
@@ -170,7 +173,7 @@ class _Extrapolation:
         for values in zip(*outputs, strict=True):
             self._compare(values)
 
-    def run(self) -> ir.Model:
+    def run(self) -> tuple[ir.Model, Sequence[Length]]:
         """Writes the formulas."""
         self._compare_all()
         graph = self.models[0].graph
@@ -194,7 +197,8 @@ class _Extrapolation:
             node.replace_input_with(index, formula.value)
         graph.sort()
         records.write(self.models[0], [length.recorded() for length in self.lengths])
-        return self.models[0]
+        guessed = any(form is not None and form.is_guessed for form in map(_form, self.edits.values()))
+        return self.models[0], [dataclasses.replace(length, guessed=guessed) for length in self.lengths]
 
     def _compare(self, values: Values) -> None:
         """Compares values and all that they follow from."""
@@ -274,8 +278,10 @@ class _Extrapolation:
         if _are_identical(arrays):
             return
         before = self.edits.setdefault((node, index), tuple(arrays))
-        if any(not np.array_equal(a, b) for a, b in zip(before, arrays, strict=True)) or _form(arrays) is None:
+        if any(not np.array_equal(a, b) for a, b in zip(before, arrays, strict=True)):
             raise UnlikeError(self._said([node]))
+        if _form(arrays) is None:
+            raise UnlikeError(f"{self._said([node])} by {_numbers_said(arrays)}")
 
     def _compare_bodies(self, graphs: Sequence[ir.Graph]) -> None:
         for pairs in ([graph.inputs for graph in graphs], [graph.outputs for graph in graphs]):
@@ -389,16 +395,18 @@ class _Formulas:
         assert form is not None
         if form.ratio is not None:
             numbers = self._numbers(form).cast(ir.DataType.DOUBLE)
-            return (self.b.constant(form.ratio, ir.DataType.DOUBLE) ** numbers * float(form.first)).cast(dtype)
+            powers = self.b.constant(form.ratio, ir.DataType.DOUBLE) ** numbers * float(form.first.item())
+            return powers.reshape(*(-1 if axis == form.axis else 1 for axis in range(form.first.ndim))).cast(dtype)
         x = self._whole(form)
         if form.apart is not None:
             rank = form.first.ndim + 1
             column = self._numbers(form).reshape(-1, *[1] * (rank - 1)) * self.b.constant(form.apart)
             x = self.b.move_axis(column + x.unsqueeze(0), 0, form.axis, rank)
-        if form.parts > 1:
-            x = x.cast(ir.DataType.DOUBLE) / float(form.parts)
-        x = x.cast(dtype)
-        return self.b.op(std.Reciprocal, x) if form.inverse else x
+        if form.is_function:
+            x = x.cast(ir.DataType.DOUBLE)
+            divisor = self._linear(form.divisor) if form.divisor else 1
+            x = form.function.written(x / (divisor.cast(x.dtype) if isinstance(divisor, Expr) else float(divisor)))
+        return x.cast(dtype)
 
     def not_from_the_end(self, x: Expr, arrays: Sequence[Array]) -> Expr:
         """Places, none of which is negative; for so few steps that one would be, a run fails."""
@@ -434,14 +442,51 @@ class _Formulas:
 
 
 @dataclasses.dataclass(frozen=True)
+class _Function:
+    """A function that a module's code may take of a step's number.
+
+    Attributes:
+        of: the function.
+        inverse: its inverse where the first steps are.
+        written: writes it.
+    """
+
+    of: Callable[[Array], Array]
+    inverse: Callable[[Array], Array]
+    written: Callable[[Expr], Expr]
+
+
+def _writes(*ops: type[std.Unary]) -> Callable[[Expr], Expr]:
+    return lambda x: functools.reduce(lambda made, op: made.builder.op(op, made), ops, x)
+
+
+_WHOLE = _Function(np.positive, np.positive, _writes())
+_INVERSE = _Function(np.reciprocal, np.reciprocal, _writes(std.Reciprocal))
+_ROOTS = (
+    _Function(np.sqrt, np.square, _writes(std.Sqrt)),
+    _Function(lambda x: 1 / np.sqrt(x), lambda x: 1 / np.square(x), _writes(std.Sqrt, std.Reciprocal)),
+    _Function(np.log, np.exp, _writes(std.Log)),
+)
+_FUNCTIONS = (
+    _WHOLE,
+    _INVERSE,
+    *_ROOTS,
+    _Function(np.square, np.sqrt, lambda x: x * x),
+    _Function(np.exp, np.log, _writes(std.Exp)),
+    _Function(np.sin, np.arcsin, _writes(std.Sin)),
+    _Function(np.cos, np.arccos, _writes(std.Cos)),
+)
+
+
+@dataclasses.dataclass(frozen=True)
 class _Form:
-    """Whole numbers by lengths: `first + slopes * (length - steps)`, or their inverse.
+    """A function of whole numbers by lengths, `first + slopes * (length - steps)`, over a divisor.
 
     Attributes:
         first: in the first model.
         slopes: how much they grow with each length.
-        inverse: whether the constant is 1 over that.
-        parts: of how many parts of 1 the constant is so many.
+        function: what the constant is of them.
+        divisor: what they are divided by before, in the first model, and how much that grows with each length.
         apart: of a row of numbers their distance; `first` is the first of them.
         ratio: of a row of any numbers, each of which is a multiple of the one before, that multiple.
         axis: along which they lie.
@@ -450,23 +495,48 @@ class _Form:
 
     first: Array
     slopes: Sequence[Array]
-    inverse: bool = False
-    parts: int = 1
+    function: _Function = _WHOLE
+    divisor: Sequence[int] = ()
     apart: Array | None = None
     ratio: float | None = None
     axis: int = 0
     counts: Sequence[int] = ()
 
+    @property
+    def is_function(self) -> bool:
+        """Whether it is no whole number."""
+        return bool(self.divisor) or self.function != _WHOLE
+
+    @property
+    def is_guessed(self) -> bool:
+        """Whether it may be a function of another kind for other numbers."""
+        return self.ratio is not None or bool(self.divisor) or self.function not in {_WHOLE, _INVERSE}
+
+    def far(self) -> float:
+        """What stands far behind in a row of the first model."""
+        if self.ratio is not None:
+            return float(self.first.item()) * self.ratio**_FAR
+        assert self.apart is not None
+        place = self.first.reshape(-1)[0] + self.apart.reshape(-1)[0] * np.float64(_FAR)
+        with np.errstate(all="ignore"):
+            return float(self.function.of(place / (self.divisor[0] if self.divisor else 1)))
+
 
 def _form(arrays: Sequence[Array]) -> _Form | None:
     """The formula of what a constant is in each model, if there is one."""
-    for inverse in (False, True):
-        whole = _whole_numbers(arrays, inverse=inverse)
+    for function in (_WHOLE, _INVERSE, *_ROOTS):
+        whole = _whole_numbers(arrays, function)
         if whole is None:
             continue
-        if (form := _linear(whole) or _rows(whole)) is not None:
-            return dataclasses.replace(form, inverse=inverse)
-    return _fractions(arrays) or _powers(arrays)
+        form = _linear(whole) or (_rows(whole) if function in {_WHOLE, _INVERSE} else None)
+        if form is not None:
+            return dataclasses.replace(form, function=function)
+    if (form := _fractions(arrays)) is not None:
+        return form
+    forms = [*_progressions(arrays), *_powers(arrays)]
+    # Slow ones are all alike at their beginning: of which one they are so few do not say.
+    alike = all(np.isclose(form.far(), forms[0].far(), rtol=_NEAR, atol=0) for form in forms)
+    return forms[0] if forms and alike else None
 
 
 # Into how many parts 1 may be divided, of which constants are so many.
@@ -486,44 +556,97 @@ def _fractions(arrays: Sequence[Array]) -> _Form | None:
     if any(((count / parts).astype(x.dtype) != x).any() for count, x in zip(counts, arrays, strict=True)):
         return None
     form = _linear(counts) or _rows(counts)
-    return form and dataclasses.replace(form, parts=parts)
+    return form and dataclasses.replace(form, divisor=_grown([parts] * len(arrays)))
+
+
+# A step far behind those that are traced, and how near to each other formulas are there that are the same.
+_FAR, _NEAR = 1000, 1e-4
+# Elements of a row at least that are told to be a function of their places.
+_LEAST_ROW = 4
+
+
+def _progressions(arrays: Sequence[Array]) -> Iterator[_Form]:
+    """Functions of numbers at equal distances that are decimal fractions, or have a common divisor, in a row."""
+    kinds = {(x.dtype.kind, x.dtype.itemsize >= _LEAST_BYTES, x.size == max(x.shape, default=0)) for x in arrays}
+    if kinds != {("f", True, True)} or min(x.size for x in arrays) < _LEAST_ROW:
+        return
+    rows = [x.reshape(-1).astype(np.float64) for x in arrays]
+    eps = float(np.finfo(arrays[0].dtype).eps)
+    for function in _FUNCTIONS:
+        with np.errstate(all="ignore"):
+            begins = [function.inverse(row[:2]) for row in rows]
+        if not np.isfinite(begins).all():
+            continue
+        for divisors in _divisors(begins):
+            whole = []
+            for row, (first, second), divisor in zip(rows, begins, divisors, strict=True):
+                numbers = np.rint(first * divisor) + np.rint((second - first) * divisor) * np.arange(len(row))
+                with np.errstate(all="ignore"):
+                    made = function.of(numbers / divisor)
+                if np.allclose(made, row, rtol=2 * eps, atol=eps * np.abs(row).max()):
+                    whole.append(numbers.astype(np.int64))
+            shaped = [numbers.reshape(x.shape) for numbers, x in zip(whole, arrays, strict=False)]
+            if len(whole) == len(rows) and (form := _rows(shaped)) is not None:
+                yield dataclasses.replace(form, function=function, divisor=_grown(divisors))
+                break
+
+
+# Bytes of numbers whose digits tell functions apart.
+_LEAST_BYTES = 4
+
+
+def _divisors(begins: Sequence[Array]) -> Iterator[list[int]]:
+    """What the first numbers of rows may have been divided by."""
+    for digits in range(_DIGITS + 1):
+        yield [10**digits] * len(begins)
+    for parts in (1, 2):
+        apart = [abs(float(second - first)) for first, second in begins]
+        if all(x * 10**_DIGITS > 1 for x in apart):
+            yield [max(round(parts / x), 1) for x in apart]
+
+
+def _numbers_said(arrays: Sequence[Array]) -> str:
+    """Constants for which there is no formula, and what to do."""
+    longest = max(arrays, key=lambda x: x.size).reshape(-1)
+    said = ", ".join([*(f"{x:.4g}" for x in longest[:3].tolist()), *(["..."] if longest.size > 3 else [])])
+    return (
+        f"numbers of which no formula is known ({said}): made of "
+        "torch.arange before the loop, and taken from there in each step, they are of any length"
+    )
 
 
 # Digits of a decay or the like, which is a decimal fraction as a rule, that rounding leaves of it.
 _DIGITS = 6
 
 
-def _powers(arrays: Sequence[Array]) -> _Form | None:
+def _powers(arrays: Sequence[Array]) -> Iterator[_Form]:
     """Powers of one number, more of them in some models."""
-    first = arrays[0]
-    if first.dtype.kind != "f" or any(x.ndim != 1 or len(x) < 3 for x in arrays) or not first[0]:
-        return None
-    ratio = float(f"{float(first[1]) / float(first[0]):.{_DIGITS}g}")
-    for x in arrays:
-        expected = float(first[0]) * ratio ** np.arange(len(x))
-        if not np.allclose(x, expected, rtol=2 * float(np.finfo(x.dtype).eps), atol=0):
-            return None
-    return _Form(first[0], [], ratio=ratio, counts=_grown([len(x) for x in arrays]))
+    rows, first = [x.reshape(-1) for x in arrays], arrays[0]
+    if first.dtype.kind != "f" or any(x.size != max((3, *x.shape)) for x in arrays) or not rows[0][0]:
+        return
+    start, ratio = float(rows[0][0]), float(f"{float(rows[0][1]) / float(rows[0][0]):.{_DIGITS}g}")
+    near = 2 * float(np.finfo(first.dtype).eps)
+    if all(np.allclose(row, start * ratio ** np.arange(len(row)), rtol=near, atol=0) for row in rows):
+        counts, axis = _grown([len(row) for row in rows]), int(np.argmax(first.shape))
+        yield _Form(rows[0][:1].reshape([1] * first.ndim), [], ratio=ratio, counts=counts, axis=axis)
 
 
 def _grown(counts: Sequence[int]) -> list[int]:
     return [counts[0], *(count - counts[0] for count in counts[1:])]
 
 
-def _whole_numbers(arrays: Sequence[Array], *, inverse: bool) -> list[Array] | None:
-    """Contents as integers, where they are such, or one over such."""
+def _whole_numbers(arrays: Sequence[Array], function: _Function) -> list[Array] | None:
+    """What constants are a function of, where it is integers."""
     if arrays[0].dtype.kind in "iu":
-        return None if inverse else [x.astype(np.int64) for x in arrays]
-    if arrays[0].dtype.kind != "f" or not all(np.isfinite(x).all() for x in arrays):
+        return [x.astype(np.int64) for x in arrays] if function == _WHOLE else None
+    if arrays[0].dtype.kind != "f":
         return None
     found = []
     for x in arrays:
-        if inverse and (x == 0).any():
-            return None
-        wide = x.astype(np.float64)
-        near = np.rint(1 / wide if inverse else wide)
-        exact = (1 / np.where(near == 0, np.inf, near) if inverse else near).astype(x.dtype)
-        if (exact != x).any() or np.abs(near).max(initial=0) > 1 << 24:
+        with np.errstate(all="ignore"):
+            near = np.rint(function.inverse(x.astype(np.float64)))
+            exact = function.of(near).astype(x.dtype)
+        if not np.array_equal(exact, x) or np.abs(near).max(initial=0) > 1 << 24:
             return None
         found.append(near.astype(np.int64))
     return found

@@ -1,7 +1,8 @@
-"""Loops in Python whose steps read states of several steps before: next to autograd at three sizes."""
+"""Loops in Python whose steps read states of several steps before, or functions of their number: next to autograd."""
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -112,3 +113,93 @@ def test_a_state_of_too_many_steps_before_fixes_the_length() -> None:
         step = ll.from_torch(Far(), torch.randn(2, 5, I), loss_of, example_targets=(), what="input_gradient")
     with pytest.raises(ll.InvalidInputError, match="requires shape"):
         ll.Session(step, providers=["CPUExecutionProvider"]).run({"x": torch.randn(2, 12, I).numpy()})
+
+
+class Timed(nn.Module):
+    """Weighs each step by a number that Python computes of the step's place, and the last state by one of all."""
+
+    def __init__(self, weight: Callable[[int, int], float], filled: bool) -> None:
+        super().__init__()
+        self.own, self.weight, self.filled = nn.Linear(I + 1, I), weight, filled
+
+    def forward(self, x: Any) -> Any:
+        h, count = torch.zeros(x.size(0), I), x.size(1)
+        for t in range(count):
+            weight = self.weight(t, count)
+            told = torch.full((x.size(0), 1), weight) if self.filled else x[:, t, :1] * weight
+            h = torch.tanh(self.own(torch.cat([x[:, t], told], 1)) + h)
+        return h / math.sqrt(count)
+
+
+FUNCTIONS: dict[str, Callable[[int, int], float]] = {
+    "t / 10": lambda t, _: t / 10,
+    "1 - 0.03 t": lambda t, _: 1 - 0.03 * t,
+    "t / 7": lambda t, _: t / 7,
+    "t / T": lambda t, count: t / count,
+    "(t + 0.5) / T": lambda t, count: (t + 0.5) / count,
+    "(T - t) / T": lambda t, count: (count - t) / count,
+    "sin(t / 10)": lambda t, _: math.sin(t / 10),
+    "cos(t)": lambda t, _: math.cos(t),
+    "sqrt(t + 1)": lambda t, _: math.sqrt(t + 1),
+    "1 / sqrt(t + 1)": lambda t, _: 1 / math.sqrt(t + 1),
+    "log(t + 2)": lambda t, _: math.log(t + 2),
+    "exp(-t / 10)": lambda t, _: math.exp(-t / 10),
+    "t ** 2": lambda t, _: 0.01 * t**2,
+    "0.9 ** t": lambda t, _: 0.9**t,
+}
+
+
+def opened(weight: Callable[[int, int], float], *, filled: bool = False) -> tuple[nn.Module, Any]:
+    torch.manual_seed(0)
+    module = Timed(weight, filled)
+    step = ll.from_torch(module, torch.randn(2, 5, I), loss_of, example_targets=(), what="gradients")
+    return module, ll.Session(step, providers=["CPUExecutionProvider"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("filled", [False, True], ids=["scaled", "filled"])
+@pytest.mark.parametrize("weight", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_a_function_of_the_step_is_one_of_any_length(weight: Callable[[int, int], float], filled: bool) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FixedStepsWarning)
+        module, session = opened(weight, filled=filled)
+    for batch, steps in ((2, 5), (3, 1), (1, 2), (2, 40), (1, 300)):
+        compare(module, session, (torch.randn(batch, steps, I),))
+
+
+KEPT: dict[str, tuple[Callable[[int, int], float], str]] = {
+    "no known function": (lambda t, _: math.tanh(t / 5), r"numbers of which no formula is known \(0, 0\.1974, 0\.3799"),
+    "now this and now that": (lambda t, _: (t % 3) / 10, r"no formula is known \(0, 0\.1, 0\.2, \.\.\.\)"),
+    "a line or a sine": (lambda t, _: math.sin(t / 10000), r"no formula is known \(0, 0\.0001, "),
+    "another one later": (lambda t, _: min(1.0, t / 50), r"another loss of 'loss' .* for 'x' of shape \[2, 140, 3\]"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("weight", "told"), KEPT.values(), ids=KEPT)
+def test_numbers_that_no_formula_makes_fix_the_length(weight: Callable[[int, int], float], told: str) -> None:
+    with pytest.warns(FixedStepsWarning, match=told):
+        _, session = opened(weight)
+    with pytest.raises(ll.InvalidInputError, match="requires shape"):
+        session.run({"x": torch.randn(2, 12, I).numpy()})
+
+
+class Outside(nn.Module):
+    """What the warning says: the numbers are made before the loop."""
+
+    def forward(self, x: Any) -> Any:
+        h, weights = torch.zeros(x.size(0), I), torch.tanh(torch.arange(x.size(1)) / 5)
+        for t in range(x.size(1)):
+            h = torch.tanh(x[:, t] * weights[t] + h)
+        return h
+
+
+@pytest.mark.slow
+def test_numbers_that_are_made_before_the_loop_are_of_any_length() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FixedStepsWarning)
+        step = ll.from_torch(Outside(), torch.randn(2, 5, I), loss_of, example_targets=(), what="input_gradient")
+    x = torch.randn(3, 40, I, requires_grad=True)
+    loss_of(Outside()(x)).backward()
+    got = ll.Session(step, providers=["CPUExecutionProvider"]).run({"x": x.detach().numpy()})
+    torch.testing.assert_close(torch.tensor(got["grad/x"]), x.grad, rtol=1e-4, atol=1e-6)
