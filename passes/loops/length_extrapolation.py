@@ -395,7 +395,7 @@ class _Formulas:
         assert form is not None
         if form.ratio is not None:
             numbers = self._numbers(form).cast(ir.DataType.DOUBLE)
-            powers = self.b.constant(form.ratio, ir.DataType.DOUBLE) ** numbers * float(form.first.item())
+            powers = self.b.constant(form.ratio, ir.DataType.DOUBLE) ** numbers * float(form.first.item()) + form.offset
             return powers.reshape(*(-1 if axis == form.axis else 1 for axis in range(form.first.ndim))).cast(dtype)
         x = self._whole(form)
         if form.apart is not None:
@@ -405,7 +405,10 @@ class _Formulas:
         if form.is_function:
             x = x.cast(ir.DataType.DOUBLE)
             divisor = self._linear(form.divisor) if form.divisor else 1
-            x = form.function.written(x / (divisor.cast(x.dtype) if isinstance(divisor, Expr) else float(divisor)))
+            if isinstance(divisor, Expr):
+                # By 0, as a share of one step has no place among others, a run fails.
+                divisor = divisor.unsqueeze(0).take((1 - divisor).maximum(0)).cast(x.dtype)
+            x = form.function.written(x / divisor)
         return x.cast(dtype)
 
     def not_from_the_end(self, x: Expr, arrays: Sequence[Array]) -> Expr:
@@ -489,6 +492,7 @@ class _Form:
         divisor: what they are divided by before, in the first model, and how much that grows with each length.
         apart: of a row of numbers their distance; `first` is the first of them.
         ratio: of a row of any numbers, each of which is a multiple of the one before, that multiple.
+        offset: what is added to each of these.
         axis: along which they lie.
         counts: how many there are in the first model, and how many more with each length.
     """
@@ -499,6 +503,7 @@ class _Form:
     divisor: Sequence[int] = ()
     apart: Array | None = None
     ratio: float | None = None
+    offset: float = 0.0
     axis: int = 0
     counts: Sequence[int] = ()
 
@@ -515,7 +520,7 @@ class _Form:
     def far(self) -> float:
         """What stands far behind in a row of the first model."""
         if self.ratio is not None:
-            return float(self.first.item()) * self.ratio**_FAR
+            return self.offset + float(self.first.item()) * self.ratio**_FAR
         assert self.apart is not None
         place = self.first.reshape(-1)[0] + self.apart.reshape(-1)[0] * np.float64(_FAR)
         with np.errstate(all="ignore"):
@@ -577,32 +582,33 @@ def _progressions(arrays: Sequence[Array]) -> Iterator[_Form]:
             begins = [function.inverse(row[:2]) for row in rows]
         if not np.isfinite(begins).all():
             continue
-        for divisors in _divisors(begins):
-            whole = []
-            for row, (first, second), divisor in zip(rows, begins, divisors, strict=True):
-                numbers = np.rint(first * divisor) + np.rint((second - first) * divisor) * np.arange(len(row))
-                with np.errstate(all="ignore"):
-                    made = function.of(numbers / divisor)
-                if np.allclose(made, row, rtol=2 * eps, atol=eps * np.abs(row).max()):
-                    whole.append(numbers.astype(np.int64))
-            shaped = [numbers.reshape(x.shape) for numbers, x in zip(whole, arrays, strict=False)]
-            if len(whole) == len(rows) and (form := _rows(shaped)) is not None:
-                yield dataclasses.replace(form, function=function, divisor=_grown(divisors))
-                break
+        for divisors in _divisors(begins, [len(row) - 1 for row in rows]):
+            whole = [
+                np.rint(first * divisor) + np.rint((second - first) * divisor) * np.arange(len(row))
+                for row, (first, second), divisor in zip(rows, begins, divisors, strict=True)
+            ]
+            with np.errstate(all="ignore"):
+                made = [function.of(x / divisor) for x, divisor in zip(whole, divisors, strict=True)]
+            near = zip(made, rows, strict=True)
+            if all(np.allclose(x, row, rtol=2 * eps, atol=eps * np.abs(row).max()) for x, row in near):
+                shaped = [x.astype(np.int64).reshape(array.shape) for x, array in zip(whole, arrays, strict=True)]
+                if (form := _rows(shaped)) is not None:
+                    yield dataclasses.replace(form, function=function, divisor=_grown(divisors))
+                    break
 
 
 # Bytes of numbers whose digits tell functions apart.
 _LEAST_BYTES = 4
 
 
-def _divisors(begins: Sequence[Array]) -> Iterator[list[int]]:
-    """What the first numbers of rows may have been divided by."""
+def _divisors(begins: Sequence[Array], parts: Sequence[int]) -> Iterator[list[int]]:
+    """What the first numbers of rows that have so many distances may have been divided by."""
+    apart = [abs(float(second - first)) for first, second in begins]
+    shares = [[max(round(part / x), 1) for x in apart] for part in (1, 2) if all(x * 10**_DIGITS > 1 for x in apart)]
     for digits in range(_DIGITS + 1):
-        yield [10**digits] * len(begins)
-    for parts in (1, 2):
-        apart = [abs(float(second - first)) for first, second in begins]
-        if all(x * 10**_DIGITS > 1 for x in apart):
-            yield [max(round(parts / x), 1) for x in apart]
+        for each in ([1] * len(begins), parts):
+            yield [10**digits * divisor for divisor in each]
+    yield from shares
 
 
 def _numbers_said(arrays: Sequence[Array]) -> str:
@@ -620,15 +626,19 @@ _DIGITS = 6
 
 
 def _powers(arrays: Sequence[Array]) -> Iterator[_Form]:
-    """Powers of one number, more of them in some models."""
-    rows, first = [x.reshape(-1) for x in arrays], arrays[0]
-    if first.dtype.kind != "f" or any(x.size != max((3, *x.shape)) for x in arrays) or not rows[0][0]:
+    """Powers of one number, more of them in some models, or what is missing from each to 1."""
+    rows, shape = [x.reshape(-1) for x in arrays], arrays[0].shape
+    if arrays[0].dtype.kind != "f" or any(x.size != max((3, *x.shape)) for x in arrays):
         return
-    start, ratio = float(rows[0][0]), float(f"{float(rows[0][1]) / float(rows[0][0]):.{_DIGITS}g}")
-    near = 2 * float(np.finfo(first.dtype).eps)
-    if all(np.allclose(row, start * ratio ** np.arange(len(row)), rtol=near, atol=0) for row in rows):
-        counts, axis = _grown([len(row) for row in rows]), int(np.argmax(first.shape))
-        yield _Form(rows[0][:1].reshape([1] * first.ndim), [], ratio=ratio, counts=counts, axis=axis)
+    near = 2 * float(np.finfo(arrays[0].dtype).eps)
+    for offset in (0.0, 1.0):
+        start, second = (float(x) - offset for x in rows[0][:2])
+        ratio = float(f"{second / start:.{_DIGITS}g}") if start else 0.0
+        made = [offset + start * ratio ** np.arange(len(row)) for row in rows]
+        if start and all(np.allclose(row, x, rtol=near, atol=0) for row, x in zip(rows, made, strict=True)):
+            counts = _grown([len(row) for row in rows])
+            first = np.full([1] * len(shape), start)
+            yield _Form(first, [], ratio=ratio, offset=offset, axis=int(np.argmax(shape)), counts=counts)
 
 
 def _grown(counts: Sequence[int]) -> list[int]:

@@ -146,6 +146,7 @@ FUNCTIONS: dict[str, Callable[[int, int], float]] = {
     "exp(-t / 10)": lambda t, _: math.exp(-t / 10),
     "t ** 2": lambda t, _: 0.01 * t**2,
     "0.9 ** t": lambda t, _: 0.9**t,
+    "1 - 0.9 ** (t + 1)": lambda t, _: 1 - 0.9 ** (t + 1),
 }
 
 
@@ -203,3 +204,29 @@ def test_numbers_that_are_made_before_the_loop_are_of_any_length() -> None:
     loss_of(Outside()(x)).backward()
     got = ll.Session(step, providers=["CPUExecutionProvider"]).run({"x": x.detach().numpy()})
     torch.testing.assert_close(torch.tensor(got["grad/x"]), x.grad, rtol=1e-4, atol=1e-6)
+
+
+class Scheduled(nn.Module):
+    """A schedule from one number to another over all steps, read backwards."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = nn.Linear(I, I)
+
+    def forward(self, x: Any) -> Any:
+        h, rates = torch.zeros(x.size(0), I), torch.linspace(0.01, 0.2, x.size(1))
+        for t in reversed(range(x.size(1))):
+            h = torch.tanh(x[:, t] + h - rates[t] * self.own(h))
+        return h
+
+
+@pytest.mark.slow
+def test_a_schedule_over_all_steps_takes_two() -> None:
+    torch.manual_seed(0)
+    module = Scheduled()
+    step = ll.from_torch(module, torch.randn(2, 5, I), loss_of, example_targets=(), what="gradients")
+    session = ll.Session(step, providers=["CPUExecutionProvider"])
+    for batch, steps in ((2, 5), (3, 2), (1, 40)):
+        compare(module, session, (torch.randn(batch, steps, I),))
+    with pytest.raises(ll.InvalidInputError, match="for 2 or more steps"):
+        session.run({"x": torch.randn(2, 1, I).numpy()})
