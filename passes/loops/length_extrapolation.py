@@ -597,6 +597,8 @@ def _progressions(arrays: Sequence[Array]) -> Iterator[_Form]:
                     break
 
 
+# Decimals of such fractions: with more an exponential is like each power.
+_DECIMALS = 4
 # Bytes of numbers whose digits tell functions apart.
 _LEAST_BYTES = 4
 
@@ -605,7 +607,7 @@ def _divisors(begins: Sequence[Array], parts: Sequence[int]) -> Iterator[list[in
     """What the first numbers of rows that have so many distances may have been divided by."""
     apart = [abs(float(second - first)) for first, second in begins]
     shares = [[max(round(part / x), 1) for x in apart] for part in (1, 2) if all(x * 10**_DIGITS > 1 for x in apart)]
-    for digits in range(_DIGITS + 1):
+    for digits in range(_DECIMALS + 1):
         for each in ([1] * len(begins), parts):
             yield [10**digits * divisor for divisor in each]
     yield from shares
