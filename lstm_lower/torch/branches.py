@@ -25,6 +25,8 @@ from lstm_lower.torch.trials import FORMS, RefusedError, Trials
 
 # Sizes that may be decided otherwise: the first are below half of how many; and how many differences there are.
 _TRIED, _FEW = 2048, 8
+# By how much sizes differ at most that may grow together.
+_NEAR = 2
 
 
 def shapes_of(program: torch.export.ExportedProgram) -> list[list[Any]]:
@@ -98,7 +100,12 @@ def _larger(trials: Trials, place: Place) -> int | None:
     # One of size 1 may be repeated, and of size 3 by accident, too.
     sizes = (size + 1, size + 2, 2 * size) if size > 1 else (2,)
     tried = ((larger, trials.group(form, place, {size})) for larger in sizes for form in FORMS)
-    return next((larger for larger, group in tried if trials.takes(dict.fromkeys(group, larger))), None)
+    found = next((larger for larger, group in tried if trials.takes(dict.fromkeys(group, larger))), None)
+    # One input may have a step less than another.
+    near = {
+        each: other + 1 for each, other in trials.sizes.items() if each[1] == place[1] and abs(other - size) <= _NEAR
+    }
+    return size + 1 if found is None and len(near) > 1 and trials.takes(near) else found
 
 
 def open_axes(program: torch.export.ExportedProgram, names: Sequence[str]) -> set[Place]:

@@ -6,6 +6,7 @@ Such a loop is traced at a few steps and at one more (`length_extrapolation`), w
 from __future__ import annotations
 
 import collections
+import dataclasses
 import itertools
 import sys
 import types as python
@@ -143,12 +144,16 @@ class Lengths:
         more = [call for call, count in longer.items() if count > max(self._example.get(call, 0), _REPEATED - 1)]
         if not more or (self._wanted != "auto" and self._wanted.isdisjoint(slopes)):
             return
+        laws = {each: Law(slope, self._sizes[each] - slope * steps) for each, slope in slopes.items()}
+        _, line = more[0]
+        length = Length(laws, steps, self._traced, line)
+        # What another input has beside what is read of it suffices for a step more.
+        if self._calls(length.sizes(max(steps, self._traced) + 2)) is None:
+            return
         for call in more:
             self._left.pop(call, None)
         self._taken.update(slopes)
-        laws = {each: Law(slope, self._sizes[each] - slope * steps) for each, slope in slopes.items()}
-        _, line = more[0]
-        self.found.append(Length(self._multiplied(laws, steps), steps, self._traced, line))
+        self.found.append(dataclasses.replace(length, laws=self._multiplied(laws, steps)))
 
     def _multiplied(self, laws: dict[Place, Law], steps: int) -> dict[Place, Law]:
         """Laws by which as many rows as other axes have come with each step, where runs show that it is so."""
@@ -207,6 +212,6 @@ class Lengths:
 
 
 def _slope(size: int, steps: int) -> int:
-    """How much of a size comes with each of some steps, if hardly anything is left; 0 else."""
+    """How much of a size comes with each of some steps, if hardly anything is left or one is missing; 0 else."""
     slope, rest = divmod(size, steps)
-    return slope if rest < max(slope, _REPEATED) else 0
+    return slope if rest < max(slope, _REPEATED) else int(size == steps - 1)

@@ -151,6 +151,28 @@ class Growing(nn.Module):
         return states, gates
 
 
+class Mixed(nn.Module):
+    """Predicts from what it is told or has predicted itself; the mask has a column more than is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.out = nn.GRUCell(I, H), nn.Linear(H, I)
+
+    def forward(self, x: Any, mask: Any) -> Any:
+        h, made = x.new_zeros(x.size(0), H), []
+        for t in range(x.size(1) - 1):
+            told = x[:, t]
+            if t > 0:
+                told = mask[:, t - 1, None] * told + (1 - mask[:, t - 1, None]) * made[-1]
+            h = self.cell(told, h)
+            made.append(self.out(h))
+        return torch.stack(made, 1)
+
+
+class MixedExactly(Mixed):
+    """Of a mask that has no column more."""
+
+
 Inputs = Callable[[int, int], tuple[Any, ...]]
 CASES: dict[type[nn.Module], Inputs] = {
     Rows: lambda b, t: (
@@ -164,6 +186,8 @@ CASES: dict[type[nn.Module], Inputs] = {
     Advantages: lambda b, t: (torch.randn(t + 1, b, I), torch.randn(t, b)),
     Upsampled: lambda b, t: (torch.randn(b, t, I), torch.rand(b, 4 * t)),
     Late: lambda b, t: (torch.randn(b, t, I),),
+    Mixed: lambda b, t: (torch.randn(b, t + 1, I), torch.rand(b, t)),
+    MixedExactly: lambda b, t: (torch.randn(b, t + 1, I), torch.rand(b, t - 1)),
     Growing: lambda b, t: (torch.randn(b, t, I),),
     LastValid: lambda b, t: (torch.randn(b, t, I), t - torch.arange(b) % 2),
 }
@@ -329,3 +353,20 @@ def test_a_list_of_as_many_results_as_steps_fixes_the_length() -> None:
     session = ll.Session(step, providers=["CPUExecutionProvider"])
     assert sum(name.startswith("output") for name in session.outputs) == 1 + 5
     compare(module, session, (torch.randn(3, 5, I),))
+
+
+class Recalling(Mixed):
+    """Reads all steps before in each, which no loop does."""
+
+    def forward(self, x: Any, mask: Any) -> Any:
+        made = [self.cell(x[:, 0])]
+        for t in range(1, x.size(1) - 1):
+            made.append(self.cell(x[:, t], torch.stack(made, 1).amax(1) * mask[:, t - 1, None]))
+        return torch.stack(made, 1)
+
+
+def test_sizes_that_grow_together_and_cannot_are_told() -> None:
+    module, inputs = Recalling(), CASES[MixedExactly](*EXAMPLE)
+    with pytest.warns(FixedStepsWarning, match="axis 1 of 'x' .*, axis 1 of 'mask'"):
+        step = ll.from_torch(module, inputs, loss_of, example_targets=(), what="gradients")
+    compare(module, ll.Session(step, providers=["CPUExecutionProvider"]), (*inputs,))
