@@ -513,7 +513,7 @@ class _Beside:
 
     def _examples(self) -> list[tuple[str, Tensor]]:
         """Inputs and targets by name."""
-        names = [*self._made.operands.names, *self._targets.names]
+        names = [*self._made.operands.names, *losses.target_names(self._targets.values)]
         return list(zip(names, [*self._inputs, *self._targets.values], strict=True))
 
     # What an update makes of the weights.
@@ -586,7 +586,7 @@ def _opened(model: ir.Model, name: str) -> StepRun:
     """A step, or a part of it, in onnxruntime.
 
     Raises:
-        NotComparedError: it cannot be run on the processor.
+        NotComparedError: its kernels are those of other devices.
         UnsupportedOpError: onnxruntime does not take it.
     """
     try:
@@ -594,24 +594,17 @@ def _opened(model: ir.Model, name: str) -> StepRun:
     except NotComparedError:
         raise
     except Exception as error:
-        raise _refused(error, model, name) from error
-
-
-def _refused(refused: Exception, model: ir.Model, name: str) -> Exception:
-    """The error for a step that onnxruntime does not take; kernels may be those of other devices."""
-    node = lacking(refused, model)
-    if node is not None and not only_processor():
-        return NotComparedError(f"onnxruntime fails with {first_line(refused)}")
-    if node is None:
-        return UnsupportedOpError(
-            f"{name} requires operations whose formulas onnxruntime accepts, got: "
-            f"{first_line(refused)}; write them with other PyTorch operations"
-        )
-    return UnsupportedOpError(
-        f"{name} requires operations that onnxruntime computes on the processor, got {node}, for which it has no "
-        "kernel; use module.float() and examples in float32 (trainer.to_torch copies weights back into a module of "
-        "any dtype)"
-    )
+        node, said = lacking(error, model), first_line(error)
+        if node is not None and not only_processor():
+            raise NotComparedError(f"onnxruntime fails with {said}") from error
+        required = f"whose formulas onnxruntime accepts, got: {said}; write them with other PyTorch operations"
+        if node is not None:
+            required = (
+                f"that onnxruntime computes on the processor, got {node}, for which it has no kernel; use "
+                "module.float() and examples in float32 (trainer.to_torch copies weights back into a module of any "
+                "dtype)"
+            )
+        raise UnsupportedOpError(f"{name} requires operations {required}") from error
 
 
 def _divided(weights: Mapping[str, Tensor], *, by_weight: bool) -> Iterator[Mapping[str, Tensor]]:

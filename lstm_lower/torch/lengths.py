@@ -11,10 +11,10 @@ import itertools
 import sys
 import types as python
 from collections.abc import Collection, Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from lstm_lower.passes.loops.length_extrapolation import Length
@@ -24,7 +24,7 @@ from lstm_lower.torch.control_flow import any_length
 from lstm_lower.torch.loops import LOOP
 from lstm_lower.torch.modes import Args, FunctionMode, Kwargs
 from lstm_lower.torch.pytorch_errors import is_users
-from lstm_lower.torch.trials import FORMS, RefusedError, Trials
+from lstm_lower.torch.trials import FORMS, RefusedError, Trials, of_fewer
 
 # Steps that are traced: four that are rolled up (`LoopRerolling`), and others at either end; and where a loop of so few
 # is another one than that of one more, so that more of them are first and last ones.
@@ -101,17 +101,14 @@ class Lengths:
         # By how much axes may be larger, all at once, without that more is called.
         self._in_vain: Mapping[Place, int] = {}
         self.found: list[Length] = []
-        self._most: int | None = None
         self._example = calls if wanted else {}
         # What runs in steps that no length is known of.
         self._left = {call: count for call, count in self._example.items() if count >= _REPEATED}
         if not self._left:
             return
         self._find()
-        if not self._runs():
-            # Whole numbers may be lengths, which fit no fewer steps than the example's.
-            self._most = traced
-            self.found = self.found if self._runs() else []
+        if not all(self._run(self.tensors(each)) is not None for each in ((None, *self.found) if self.found else ())):
+            self.found = []
 
     def _find(self) -> None:
         """Looks for axes of which a step more is a larger size, then for sizes that go by how often lines run."""
@@ -183,15 +180,7 @@ class Lengths:
         sizes: dict[Place, int] = {}
         for length in self.found:
             sizes |= length.sizes(length.steps + (length == longer))
-        resized = self._trials.at(sizes)
-        if self._most is None:
-            return resized
-        whole = (torch.int32, torch.int64)
-        return [x.clamp(max=self._most) if x.dtype in whole else x for x in resized]
-
-    def _runs(self) -> bool:
-        """Whether the module takes few steps."""
-        return all(self._run(self.tensors(each)) is not None for each in ((None, *self.found) if self.found else ()))
+        return of_fewer(self._trials.at(sizes), (Fraction(size, self._sizes[place]) for place, size in sizes.items()))
 
     def _group(self, form: int, place: Place, sizes: Collection[int]) -> list[Place]:
         return [each for each in self._trials.group(form, place, sizes) if each not in self._taken]

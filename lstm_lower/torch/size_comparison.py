@@ -11,13 +11,12 @@ from fractions import Fraction
 from typing import Any
 
 import sympy
-import torch
 from torch import Tensor
 
 from lstm_lower.torch.axes import Axes
 from lstm_lower.torch.branches import axes_of, shapes_of, sizes_to_try
 from lstm_lower.torch.export import Traced
-from lstm_lower.torch.trials import resized
+from lstm_lower.torch.trials import of_fewer, resized
 
 # Numbers of steps that are fewer than those that are traced.
 _FEW = {1, 2, 3}
@@ -84,16 +83,12 @@ class OpenSizes:
             yield {symbol: size + 1 + number for number, (symbol, size) in enumerate(self.example.items())}
 
     def inputs(self, tensors: Sequence[Tensor], sizes: Sizes) -> list[Tensor]:
-        """Inputs of some sizes, with values like those of others; for smaller ones lengths and places are less, too."""
-        share = min((Fraction(size, self.example[symbol]) for symbol, size in sizes.items()), default=1)
+        """Inputs of some sizes, with values like those of others."""
         found = [
             resized(x, [_size(size, sizes, x.shape[axis]) for axis, size in enumerate(shape)])
             for shape, x in zip(self._shapes, tensors, strict=False)
         ]
-        if share >= 1:
-            return found
-        whole = (torch.int32, torch.int64)
-        return [x * share.numerator // share.denominator if x.dtype in whole else x for x in found]
+        return of_fewer(found, (Fraction(size, self.example[symbol]) for symbol, size in sizes.items()))
 
     def axes(self, said: Mapping[Any, str]) -> Axes:
         """Input -> axis whose size is made of open ones -> what is said of these."""

@@ -45,11 +45,6 @@ class Targets:
     predicted: Sequence[int] = ()
 
     @property
-    def names(self) -> list[str]:
-        """Their names."""
-        return losses.target_names(self.values)
-
-    @property
     def shapes(self) -> list[Sequence[int]]:
         """Their shapes."""
         return [x.shape for x in self.values]
@@ -58,20 +53,19 @@ class Targets:
         """The same where sizes are others than the example's."""
         return dataclasses.replace(self, values=values, example=self.values)
 
-    def fit(self, known: Mapping[str, Tensor], prediction: Tensor | None = None) -> None:
+    def fit(self, beside: Mapping[str, Tensor], prediction: Tensor | None = None) -> None:
         """Makes them as large as a step declares, where nobody gave them.
 
         Args:
-            known: inputs and outputs of the step, whose sizes tell those of targets.
+            beside: inputs and outputs of the step, whose sizes tell those of targets.
             prediction: the first result.
 
         Raises:
             NotComparedError: nothing tells their sizes.
         """
         if not self.values or (prediction is not None and self.example and self.follows):
-            fitting = self._fitting(known, prediction)
             # Where sizes are others, the step may declare less than the module returns.
-            self.values = self.values if _shapes(fitting) == self.shapes else fitting
+            self.values = self._fitting(beside, prediction)
 
     def loss(self, result: Any, shape: Sequence[int]) -> Any:
         """The loss of a result, with targets as large as predictions where it refuses others and the example's are so.
@@ -88,12 +82,12 @@ class Targets:
         except Exception:
             pairs = zip(self.example, self.values, strict=False)
             fitting = [resized(x, shape) if x.shape == self.predicted else y for x, y in pairs]
-            if not self.example or _shapes(fitting) == self.shapes:
+            if not self.example or [x.shape for x in fitting] == self.shapes:
                 raise
             self.values = fitting
             return self.measure(result, *(x.clone() for x in fitting))
 
-    def _fitting(self, known: Mapping[str, Tensor], prediction: Tensor | None) -> Sequence[Tensor]:
+    def _fitting(self, beside: Mapping[str, Tensor], prediction: Tensor | None) -> Sequence[Tensor]:
         """Targets like examples, or else with numbers that the step's loss takes.
 
         Their sizes are those that the loss says of results, or that the step declares; what neither tells stays.
@@ -102,7 +96,7 @@ class Targets:
         values = {**{str(value.name): value for value in self.step.graph.outputs}, **inputs}
         sizes = {
             dim: size
-            for name, x in known.items()
+            for name, x in beside.items()
             for dim, size in zip((name in values and declared_shape(values[name])) or (), x.shape, strict=False)
             if isinstance(dim, str)
         }
@@ -118,7 +112,8 @@ class Targets:
                 [sizes.get(dim) if isinstance(dim, str) else dim for dim in declared],
                 self.example[number].shape if self.example else (),
             ]
-            shape = [size for each in zip(*filter(None, told), strict=True) for size in _first_known(each)]
+            known = ([size for size in each if isinstance(size, int)] for each in zip(*filter(None, told), strict=True))
+            shape = [size for each in known for size in each[:1]]
             if len(shape) < len(declared) or value.dtype is None:
                 raise NotComparedError(f"example_targets are required, whose shapes '{value.name}' does not tell")
             if self.example:
@@ -134,13 +129,4 @@ def _of_numbers(dtype: ir.DataType, shape: Sequence[int], prediction: Tensor) ->
         shares = torch.rand(list(shape), generator=torch.Generator().manual_seed(1))
         return (_LOWEST + (_HIGHEST - _LOWEST) * shares).to(torch.from_numpy(np.zeros(0, dtype.numpy())).dtype)
     classes = prediction.shape[1] if prediction.dim() > 1 else prediction.numel()
-    count = int(np.prod(shape))
-    return (torch.arange(count) % max(classes, 1)).reshape(list(shape)).to(torch.int64)
-
-
-def _shapes(tensors: Sequence[Tensor]) -> list[Sequence[int]]:
-    return [x.shape for x in tensors]
-
-
-def _first_known(told: Sequence[Any]) -> list[int]:
-    return [size for size in told if isinstance(size, int)][:1]
+    return (torch.arange(int(np.prod(shape))) % max(classes, 1)).reshape(list(shape)).to(torch.int64)

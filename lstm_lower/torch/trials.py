@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import torch
@@ -83,6 +84,14 @@ def resized(x: Tensor, shape: Sequence[int]) -> Tensor:
     shares = torch.rand(list(shape), generator=torch.Generator().manual_seed(0), dtype=x.dtype).to(x.device)
     # A constant may well be just of the right shape.
     return shares if bool((x == x.flatten()[0]).all()) else repeated * (1 - shares / 5)
+
+
+def of_fewer(inputs: Sequence[Tensor], shares: Iterable[Fraction]) -> list[Tensor]:
+    """Inputs whose positive whole numbers, such as lengths and places, are less by the least share of some sizes."""
+    share = min(shares, default=Fraction(1))
+    less = (torch.int32, torch.int64) if share < 1 else ()
+    part, whole = share.as_integer_ratio()
+    return [torch.where(x > 0, (x * part // whole).clamp(1), x) if x.dtype in less else x for x in inputs]
 
 
 # Which axes have one size: one, the same axis of several inputs, or all.
