@@ -434,3 +434,23 @@ class KalmanFilter(nn.Module):
             spread = spread - gain @ self.c @ spread
             out.append(mean.squeeze(-1))
         return torch.stack(out, 1)
+
+
+@case(lambda batch, steps: (torch.randn(batch, steps, I), torch.randint(1, I, (batch, 3))))
+class Alignments(nn.Module):
+    """Scores of labels between blanks (Graves et al., 2006): of a number that is open, written in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = weight(I)
+
+    def forward(self, x: Any, labels: Any) -> Any:
+        scores, count = F.log_softmax(x * self.scale, -1), 2 * labels.size(1) + 1
+        placed = torch.zeros(x.size(0), count, dtype=torch.long)
+        placed[:, 1::2] = labels
+        a = torch.full((x.size(0), count), -20.0)
+        a[:, 0] = scores[:, 0, 0]
+        for t in range(1, x.size(1)):
+            shifted = F.pad(a, (1, 0), value=-20.0)[:, :-1]
+            a = torch.logaddexp(a, shifted) + scores[:, t].gather(1, placed)
+        return a

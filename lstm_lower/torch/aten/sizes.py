@@ -93,9 +93,12 @@ class Sizes:
             self.bind(symbol, value)
 
     def dim(self, size: Any) -> Dim | None:
-        """A size as a dimension: a number, the name of an open one, `None` for a formula."""
+        """A size as a dimension: a number, the name of an open one or of a formula, `None` for what values give."""
         known = formula(size)
-        return int(known) if _is_known(known) else self.names.get(known)
+        if _is_known(known):
+            return int(known)
+        named = known.free_symbols <= self.names.keys()
+        return str(known.xreplace({size: sympy.Symbol(name) for size, name in self.names.items()})) if named else None
 
     def number(self, value: Any) -> Any:
         """A symbolic number of PyTorch's: an `int`, `float` or `bool` where it is known, else a scalar expression."""
