@@ -454,3 +454,23 @@ class Alignments(nn.Module):
             shifted = F.pad(a, (1, 0), value=-20.0)[:, :-1]
             a = torch.logaddexp(a, shifted) + scores[:, t].gather(1, placed)
         return a
+
+
+@case(lambda batch, steps: (torch.randn(batch, steps, I), torch.randn(batch, steps, I)))
+class Warping(nn.Module):
+    """A table by loops over both axes, each entry from its neighbours (soft dynamic time warping)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(I, H, bias=False)
+
+    def forward(self, x: Any, y: Any) -> Any:
+        distances = torch.cdist(self.lin(x), self.lin(y)) ** 2
+        batch, n, m = distances.shape
+        table = [[torch.full((batch,), 1e5)] * (m + 1) for _ in range(n + 1)]
+        table[0][0] = torch.zeros(batch)
+        for i in range(n):
+            for j in range(m):
+                before = torch.stack([table[i][j + 1], table[i + 1][j], table[i][j]], 1)
+                table[i + 1][j + 1] = distances[:, i, j] - torch.logsumexp(-before, 1)
+        return table[n][m]

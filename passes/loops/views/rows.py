@@ -249,9 +249,11 @@ class StepRows:
             waiting = [found for row in self.rows.values() for found in self._readers(row)]
 
     def _later(self, row: tuple[ir.Node, ...]) -> int | None:
-        """The row that has these nodes in later steps, in whose place they are: a loop hands on what a step made."""
+        """The row that has these nodes in later steps, in whose place they are: a step hands on what it makes."""
         number, late = self._place.get(row[0], (0, 0))
-        if not (number and late) or self.rows[number][late:] != row[:-late] or not self._fits(row, len(row) - late):
+        if not (number and late) or row[0] in self.code.after(self.rows[0][0]):
+            return None
+        if self.rows[number][late:] != row[:-late] or not self._fits(row, len(row) - late):
             return None
         for node in self.rows[number][:late]:
             self._place.pop(node, None)
