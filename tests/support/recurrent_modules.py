@@ -462,10 +462,10 @@ class Warping(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lin = nn.Linear(I, H, bias=False)
+        self.lin = nn.Linear(I, I)
 
     def forward(self, x: Any, y: Any) -> Any:
-        distances = torch.cdist(self.lin(x), self.lin(y)) ** 2
+        distances = torch.cdist(self.lin(x), y) ** 2
         batch, n, m = distances.shape
         table = [[torch.full((batch,), 1e5)] * (m + 1) for _ in range(n + 1)]
         table[0][0] = torch.zeros(batch)
