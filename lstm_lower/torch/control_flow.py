@@ -143,7 +143,10 @@ def handlers(mode: TorchFunctionMode) -> dict[Any, Function]:
 
     def cond(pred: Any, true_fn: Function, false_fn: Function, operands: Sequence[Any]) -> Any:
         lifted = _Lifted("torch.cond", mode, (true_fn, false_fn), operands)
-        return lifted.nested(ops.cond(pred, *lifted.functions, (*lifted.leaves, *lifted.rest)))
+        # PyTorch refuses branches whose results lie otherwise in memory.
+        alike = functools.partial(torch.clone, memory_format=torch.contiguous_format)
+        branches = [lambda *x, own=own: tree_map_only(Tensor, alike, own(*x)) for own in lifted.functions]
+        return lifted.nested(ops.cond(pred, *branches, (*lifted.leaves, *lifted.rest)))
 
     def while_loop(cond_fn: Function, body_fn: Function, carried_inputs: Any, additional_inputs: Any) -> Any:
         lifted = _Lifted("while_loop", mode, (cond_fn, body_fn), carried_inputs, additional_inputs)
