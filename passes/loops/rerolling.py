@@ -181,9 +181,13 @@ def _candidates(code: Code, counts: Collection[int], *, maps: bool) -> Iterator[
         group for told in (_read_often, _given) for group in _groups(code, told).values() if len(group) >= LEAST_STEPS
     ]
     # Products are the surest marks of a step.
-    for group in sorted(many, key=lambda group: not std.Product.matches(group[0])):
-        for chain in _chains(code, group, maps=maps):
-            for each in sorted({*range(1, MOST_OF_A_KIND + 1), *(len(chain) // count for count in counts)} - {0}):
+    orders = [_order(code, group) for group in sorted(many, key=lambda group: not std.Product.matches(group[0]))]
+    # Of steps that read states of several steps before every second or third ones are chains, too: all of them first.
+    apart = sorted((_interleaved(*each) for each in orders), key=len, reverse=True)
+    for number, chains in enumerate(itertools.chain([apart], (_chains(*each, maps=maps) for each in orders))):
+        for chain in chains:
+            several = {*range(1, MOST_OF_A_KIND + 1), *(len(chain) // count for count in counts)} - {0}
+            for each in sorted(several) if number else [1]:
                 steps = chain[: len(chain) // each * each : each]
                 # The first step may have been simplified, and of a loop's last one less may be read.
                 for choice in ([steps], [steps[1:]]) if maps else ([steps], [steps[1:], steps[:-1]], [steps[1:-1]]):
@@ -238,11 +242,12 @@ def _untransposed(value: ir.Value) -> ir.Value:
     return value if source is None else source
 
 
-def _chains(code: Code, group: Sequence[ir.Node], *, maps: bool) -> list[list[ir.Node]]:
-    """Nodes of a group in rows in which each follows from the one before, and from none that comes later.
+# Nodes in their order, and for each place, or -1 for none, the places of those that follow from it and none between.
+_Order = tuple[list[ir.Node], dict[int, list[int]]]
 
-    With `maps` those that follow from none are a row, too.
-    """
+
+def _order(code: Code, group: Sequence[ir.Node]) -> _Order:
+    """The nodes of a group, and which of them follow from which."""
     members = set(group)
     # For each value the last member that it follows from.
     latest: dict[ir.Value, int] = {}
@@ -256,11 +261,19 @@ def _chains(code: Code, group: Sequence[ir.Node], *, maps: bool) -> list[list[ir
             order.append(node)
         if found >= 0:
             latest.update((value, found) for value in node.outputs)
+    return order, after
+
+
+def _chains(order: Sequence[ir.Node], after: Mapping[int, Sequence[int]], *, maps: bool) -> list[list[ir.Node]]:
+    """Nodes of a group in rows in which each follows from the one before, and from none that comes later.
+
+    With `maps` those that follow from none are a row, too.
+    """
     # How many follow from each one after another: a step may hold several that do not follow from each other.
     depths: list[int] = [0] * len(order)
     for place in reversed(range(len(order))):
         depths[place] = 1 + max((depths[each] for each in after.get(place, ())), default=0)
-    chains = [[order[place] for place in _interleaved(after, len(order))]]
+    chains: list[list[ir.Node]] = []
     # What follows from none begins a chain, and so does each of several that follow from one.
     starts = [place for before, places in after.items() if before < 0 or len(places) > 1 for place in places]
     for place in starts:
@@ -273,13 +286,14 @@ def _chains(code: Code, group: Sequence[ir.Node], *, maps: bool) -> list[list[ir
     return [chain for chain in chains if len(chain) >= LEAST_STEPS]
 
 
-def _interleaved(after: Mapping[int, Sequence[int]], count: int) -> list[int]:
-    """The places of nodes each of which follows from the one several before; one that the first steps share repeats."""
+def _interleaved(order: Sequence[ir.Node], after: Mapping[int, Sequence[int]]) -> list[ir.Node]:
+    """Nodes each of which follows from the one several before; one that the first steps share repeats."""
     shared = after.get(-1) == [0]
     first = after.get(0 if shared else -1, [])
-    lag, later = len(first), range(int(shared), count)
+    lag, later = len(first), range(int(shared), len(order))
     evenly = first == [*later[:lag]] and all(after.get(place) == [place + lag] for place in later[:-lag])
-    return [*[0] * (shared * lag), *later] if 1 < lag < len(later) and evenly else []
+    places = [*[0] * (shared * lag), *later] if 1 < lag < len(later) and evenly else []
+    return [order[place] for place in places]
 
 
 def _fitting(code: Code, choice: Sequence[Sequence[ir.Node]], space: Workspace, *, maps: bool) -> list[_Rolling]:
