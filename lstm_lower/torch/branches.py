@@ -102,9 +102,8 @@ def _larger(trials: Trials, place: Place) -> int | None:
     tried = ((larger, trials.group(form, place, {size})) for larger in sizes for form in FORMS)
     found = next((larger for larger, group in tried if trials.takes(dict.fromkeys(group, larger))), None)
     # One input may have a step less than another.
-    near = {
-        each: other + 1 for each, other in trials.sizes.items() if each[1] == place[1] and abs(other - size) <= _NEAR
-    }
+    axis = {each: other for each, other in trials.sizes.items() if each[1] == place[1]}
+    near = {each: other + 1 for each, other in axis.items() if abs(other - size) <= _NEAR}
     return size + 1 if found is None and len(near) > 1 and trials.takes(near) else found
 
 

@@ -313,7 +313,7 @@ def _extended(traced: Traced) -> Exported:
 
 def _rolled(step: Step, model: ir.Model, counts: Collection[int]) -> ir.Model:
     rolling = LoopRerolling({name for name, _ in weights(step.module)}, tied, maps=True, counts=counts)
-    passes = CommonSubexpressionElimination(), FillsPass(), rolling, PiecesPass()
+    passes = CommonSubexpressionElimination(), FillsPass(), PiecesPass(counts), rolling, PiecesPass()
     return run_passes(model, [*preparing_passes(), *passes])
 
 

@@ -387,22 +387,17 @@ def _trained(module: nn.Module, model: ir.Model, optimizer: Any) -> set[str]:
                 f"optimizer requires parameters of the module, such as {some(list(names.values()))}, got others; make "
                 "it of module.parameters()"
             )
+    if any(value.uses() for value in model.graph.initializers.values() if value.name in wanted):
+        return wanted
+    required = f"a forward that reads parameters, got one that reads none of {some(sorted(wanted))};"
     if not names:
-        raise InvalidInputError(
-            f"from_torch requires a module with parameters, got {type(module).__name__} without any; "
-            "what='input_gradient' or 'forward' needs none"
+        required = f"a module with parameters, got {type(module).__name__} without any;"
+    elif not wanted:
+        required = (
+            f"parameters that require gradients, but none of {some(list(names.values()))} does; "
+            "module.requires_grad_() makes all require them, and"
         )
-    if not wanted:
-        raise InvalidInputError(
-            f"from_torch requires parameters that require gradients, but none of {some(list(names.values()))} does; "
-            "module.requires_grad_() makes all require them, and what='input_gradient' or 'forward' needs none"
-        )
-    if not any(value.uses() for value in model.graph.initializers.values() if value.name in wanted):
-        raise InvalidInputError(
-            f"from_torch requires a forward that reads parameters, got one that reads none of {some(sorted(wanted))}; "
-            "what='input_gradient' or 'forward' needs none"
-        )
-    return wanted
+    raise InvalidInputError(f"from_torch requires {required} what='input_gradient' or 'forward' needs none")
 
 
 def parameter_names(module: nn.Module, model: ir.Model) -> dict[int, str]:

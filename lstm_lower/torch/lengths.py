@@ -144,11 +144,13 @@ class Lengths:
         laws = {each: Law(slope, self._sizes[each] - slope * steps) for each, slope in slopes.items()}
         _, line = more[0]
         length = Length(laws, steps, self._traced, line)
-        # What another input has beside what is read of it suffices for a step more.
-        if self._calls(length.sizes(max(steps, self._traced) + 2)) is None:
+        # What another input has beside what is read of it suffices for a step more, and so does a part of a step.
+        far = max(steps, self._traced) + 2
+        further = self._calls(length.sizes(far)) or {}
+        counts = ([each.get(call, 0) for each in (self._example, longer, further)] for call in more)
+        if not any(last - first == (far - steps) * (second - first) for first, second, last in counts):
             return
-        for call in more:
-            self._left.pop(call, None)
+        self._left = {call: count for call, count in self._left.items() if call not in more}
         self._taken.update(slopes)
         self.found.append(dataclasses.replace(length, laws=self._multiplied(laws, steps)))
 

@@ -53,9 +53,7 @@ class Memory:
             for name, value in self._held().items()
             if name not in self._attributes or self._attributes[name] != value
         ]
-        if not changed:
-            return
-        if _all_alike(first, self._again(operands)):
+        if not changed or _all_alike(first, self._again(operands)):
             return
         # Layers of PyTorch keep lists of their weights, which say nothing here.
         public = [name for name in changed if not name.rpartition(".")[2].startswith("_")]

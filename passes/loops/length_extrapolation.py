@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -72,7 +72,15 @@ class UnlikeError(Exception):
 
 
 class PiecesPass(Pass):
-    """Makes slices of the pieces of a Split some of which nobody reads: how many there are may go by a length."""
+    """Makes slices of the pieces of a Split, as many as loops have steps, or some unread: their number may be a length.
+
+    Attributes:
+        counts: of how many steps loops are.
+    """
+
+    def __init__(self, counts: Collection[int] = ()) -> None:
+        super().__init__()
+        self.counts = counts
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Replaces Splits."""
@@ -83,7 +91,7 @@ class PiecesPass(Pass):
                 view is not None
                 and view.axis is not None
                 and view.sizes is not None
-                and not all(map(_is_read, node.outputs))
+                and (len(node.outputs) in self.counts or not all(map(_is_read, node.outputs)))
             ):
                 self._slice(node, view.axis, view.sizes)
                 modified = True

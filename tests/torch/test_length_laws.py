@@ -173,6 +173,22 @@ class MixedExactly(Mixed):
     """Of a mask that has no column more."""
 
 
+class Segments(nn.Module):
+    """Goes over segments of two steps with a memory of the last four, as Transformer-XL does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.key, self.out = nn.Linear(I, H), nn.Linear(H, H)
+
+    def forward(self, x: Any) -> Any:
+        memory, made = x.new_zeros(x.size(0), 4, H), []
+        for segment in self.key(x).split(2, dim=1):
+            keys = torch.cat([memory, segment], 1)
+            made.append(self.out(torch.softmax(segment @ keys.mT, -1) @ keys))
+            memory = torch.cat([memory, made[-1]], 1)[:, -4:].detach()
+        return torch.cat(made, 1)
+
+
 Inputs = Callable[[int, int], tuple[Any, ...]]
 CASES: dict[type[nn.Module], Inputs] = {
     Rows: lambda b, t: (
@@ -188,6 +204,7 @@ CASES: dict[type[nn.Module], Inputs] = {
     Late: lambda b, t: (torch.randn(b, t, I),),
     Mixed: lambda b, t: (torch.randn(b, t + 1, I), torch.rand(b, t)),
     MixedExactly: lambda b, t: (torch.randn(b, t + 1, I), torch.rand(b, t - 1)),
+    Segments: lambda b, t: (torch.randn(b, 2 * t, I),),
     Growing: lambda b, t: (torch.randn(b, t, I),),
     LastValid: lambda b, t: (torch.randn(b, t, I), t - torch.arange(b) % 2),
 }
