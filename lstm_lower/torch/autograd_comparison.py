@@ -472,27 +472,19 @@ class _Beside:
     def _moved(self) -> Sequence[Results]:
         """Results from weights, gradients and inputs that differ in last places, unless whole; then in float64."""
         found: list[Results] = []
-        generator = torch.Generator().manual_seed(0)
         own: list[Tensor] = [x for x in self._made.module.parameters() if x.is_floating_point()]
-        self._inputs = [x.clone() for x in self._inputs]
         own += [x for x in self._inputs if x.is_floating_point() and bool((x != x.round()).any())]
-        kept = [x.detach().clone() for x in own]
-        for _ in range(_MOVES):
-            try:
-                for x in own:
-                    share = 2 * torch.rand(x.shape, generator=generator).to(x.device) - 1
-                    x.data.mul_(
-                        1 + share.to(torch.promote_types(x.dtype, torch.float32)) * _PLACES * torch.finfo(x.dtype).eps
-                    )
-                with contextlib.suppress(Exception), self._run() as (named, loss, wanted):
-                    _move_gradients(loss, np.random.default_rng(len(found)))
-                    found.append(self._of_run(named, loss, wanted))  # type: ignore[arg-type]
-            finally:
-                for x, values in zip(own, kept, strict=True):
-                    x.data.copy_(values)
+        for number in range(_MOVES):
+            rng = np.random.default_rng(number)
+            with contextlib.suppress(Exception), _holding(own, functools.partial(_nearby, rng=rng)), self._run() as run:
+                _move_gradients(run[1], rng)
+                found.append(self._of_run(*run))  # type: ignore[arg-type]
         held = [*self._made.module.parameters(), *self._made.module.buffers(), *self._inputs, *self._targets.values]
-        with contextlib.suppress(Exception), _in_float64(held), self._run() as (named, loss, wanted):
-            found.append(self._of_run(named, loss, wanted))  # type: ignore[arg-type]
+        with contextlib.suppress(Exception), contextlib.ExitStack() as entered:
+            entered.callback(torch.set_default_dtype, torch.get_default_dtype())
+            torch.set_default_dtype(torch.float64)
+            entered.enter_context(_holding([x for x in held if x.is_floating_point() and x.is_leaf], Tensor.double))
+            found.append(self._of_run(*entered.enter_context(self._run())))  # type: ignore[arg-type]
         return found
 
     # The step's side.
@@ -618,19 +610,22 @@ def _divided(weights: Mapping[str, Tensor], *, by_weight: bool) -> Iterator[Mapp
 
 
 @contextlib.contextmanager
-def _in_float64(tensors: Iterable[Tensor]) -> Iterator[None]:
-    """Lets tensors hold their numbers in float64, and others that are made meanwhile, too."""
-    kept = [(x, x.data, x.grad) for x in tensors if x.is_floating_point() and x.is_leaf]
-    default = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
+def _holding(tensors: Iterable[Tensor], numbers_of: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Lets tensors hold other numbers, which are made of theirs."""
+    kept = [(x, x.data, x.grad) for x in tensors]
     try:
         for x, values, _ in kept:
-            x.grad, x.data = None, values.double()
+            x.grad, x.data = None, numbers_of(values)
         yield
     finally:
-        torch.set_default_dtype(default)
         for x, values, gradient in kept:
             x.data, x.grad = values, gradient
+
+
+def _nearby(x: Tensor, rng: np.random.Generator) -> Tensor:
+    """Numbers that differ in their last places, not by PyTorch's draws, which are given."""
+    shares = torch.as_tensor(rng.uniform(-1, 1, x.shape)).to(x.device)
+    return (x * (1 + shares * _PLACES * torch.finfo(x.dtype).eps)).to(x.dtype)
 
 
 def _varied(x: Tensor) -> Tensor:
@@ -672,11 +667,7 @@ def _move_gradients(loss: Tensor, rng: np.random.Generator) -> None:
     """Moves what each function hands back in its last places: rounding is all that is left where sums cancel."""
 
     def moved(gradients: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
-        return tuple(x if x is None or x.layout != torch.strided else x * (1 + share(x)) for x in gradients)
-
-    def share(x: Tensor) -> Tensor:
-        # Not PyTorch's draws, which are given.
-        return torch.as_tensor(rng.uniform(-1, 1, x.shape) * _PLACES * torch.finfo(x.dtype).eps).to(x)
+        return tuple(x if x is None or x.layout != torch.strided else _nearby(x, rng) for x in gradients)
 
     start = [loss.grad_fn] if loss.grad_fn is not None else []
     for node in reached(start, lambda node: [behind for behind, _ in node.next_functions if behind is not None]):
