@@ -236,7 +236,9 @@ class Step(nn.Module):
             for name in (*self._buffers_before, *self._moved)
             if name in held and not held[name].is_complex()
         ]
-        self.names.outputs = [name for name, _ in named]
+        # Runs beside the trace may return more.
+        if torch.compiler.is_exporting() or not self.names.outputs:
+            self.names.outputs = [name for name, _ in named]
         self.names.states = [name for name, _ in states]
         return tuple(tensor for _, tensor in [*named, *states])
 

@@ -353,12 +353,12 @@ class Listed(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.cell = nn.GRUCell(I, H)
+        self.cell, self.drop = nn.GRUCell(I, H), nn.Dropout(0.0)
 
     def forward(self, x: Any) -> Any:
         h, states = x.new_zeros(x.size(0), H), []
         for t in range(x.size(1)):
-            h = self.cell(x[:, t], h)
+            h = self.cell(self.drop(x[:, t]), h)
             states.append(h)
         return [h, *states]
 
