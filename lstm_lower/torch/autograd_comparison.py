@@ -623,8 +623,8 @@ def _holding(tensors: Iterable[Tensor], numbers_of: Callable[[Tensor], Tensor]) 
 
 
 def _nearby(x: Tensor, rng: np.random.Generator) -> Tensor:
-    """Numbers that differ in their last places, not by PyTorch's draws, which are given."""
-    shares = torch.as_tensor(rng.uniform(-1, 1, x.shape)).to(x.device)
+    """Numbers that differ in last places, each and all together, not by PyTorch's draws, which are given."""
+    shares = torch.as_tensor(rng.uniform(-1, 1, x.shape) + rng.uniform(-1, 1)).to(x.device)
     return (x * (1 + shares * _PLACES * torch.finfo(x.dtype).eps)).to(x.dtype)
 
 

@@ -64,8 +64,9 @@ class Targets:
             NotComparedError: nothing tells their sizes.
         """
         if not self.values or (prediction is not None and self.example and self.follows):
-            # Where sizes are others, the step may declare less than the module returns.
-            self.values = self._fitting(beside, prediction)
+            fitting = self._fitting(beside, prediction)
+            # The step may declare less than the module returns; where it does not, draws that are given change nothing.
+            self.values = self.values if [x.shape for x in fitting] == self.shapes else fitting
 
     def loss(self, result: Any, shape: Sequence[int]) -> Any:
         """The loss of a result, with targets as large as predictions where it refuses others and the example's are so.
