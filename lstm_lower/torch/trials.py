@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from lstm_lower.records.lengths import Place
+from lstm_lower.torch.aten.tracing import memory
 from lstm_lower.torch.control_flow import Plainly
 from lstm_lower.torch.interface import Step, attributes_kept, copied_weights
 from lstm_lower.torch.modes import Args, Kwargs, OperatorMode
@@ -37,7 +38,7 @@ class Writes(OperatorMode):
         self._versions = {name: x._version for name, x in watched.items()}
         self._names: dict[int, list[str]] = {}
         for name, x in watched.items():
-            self._names.setdefault(_memory(x), []).append(name)
+            self._names.setdefault(memory(x), []).append(name)
         # Values before the first write: most modules write into none.
         self._before: dict[str, Tensor] = {}
         self.written: list[str] = []
@@ -51,7 +52,7 @@ class Writes(OperatorMode):
                 given.get(each.name) for each in declared if each.alias_info is not None and each.alias_info.is_write
             ]
             for x in tree_leaves(changed):
-                for name in self._names.get(_memory(x), ()) if isinstance(x, Tensor) else ():
+                for name in self._names.get(memory(x), ()) if isinstance(x, Tensor) else ():
                     self._before.setdefault(name, self._data[name].clone())
         return func(*args, **kwargs)
 
@@ -59,17 +60,13 @@ class Writes(OperatorMode):
         """Puts values back, and takes down whose they are."""
         super().__exit__(*error)
         for name, x in self._watched.items():
-            replaced = _memory(x) != _memory(self._data[name])
+            replaced = memory(x) != memory(self._data[name])
             if replaced or name in self._before or x._version != self._versions[name]:
                 self.written.append(name)
             if replaced:
                 x.data = self._data[name]
             if name in self._before:
                 self._data[name].copy_(self._before[name])
-
-
-def _memory(x: Tensor) -> int:
-    return x.untyped_storage()._cdata if x.layout is torch.strided else id(x)
 
 
 def resized(x: Tensor, shape: Sequence[int]) -> Tensor:
