@@ -177,9 +177,8 @@ def _candidates(code: Code, counts: Collection[int], *, maps: bool) -> Iterator[
         counts: see `LoopRerolling`.
         maps: whether steps may follow from none before.
     """
-    many = [
-        group for told in (_read_often, _given) for group in _groups(code, told).values() if len(group) >= LEAST_STEPS
-    ]
+    groups = (tuple(group) for told in (_read_often, _given) for group in _groups(code, told).values())
+    many = dict.fromkeys(group for group in groups if len(group) >= LEAST_STEPS)
     # Products are the surest marks of a step.
     orders = [_order(code, group) for group in sorted(many, key=lambda group: not std.Product.matches(group[0]))]
     # Of steps that read states of several steps before every second or third ones are chains, too: all of them first.
@@ -254,7 +253,7 @@ def _order(code: Code, group: Sequence[ir.Node]) -> _Order:
     after: dict[int, list[int]] = {}
     order: list[ir.Node] = []
     for node, values in code.reads.items():
-        found = max((latest.get(value, -1) for value in values), default=-1)
+        found = max([latest[value] for value in values if value in latest], default=-1)
         if node in members:
             after.setdefault(found, []).append(len(order))
             found = len(order)
