@@ -40,6 +40,7 @@ from lstm_lower.torch.axes import Axes
 from lstm_lower.torch.export import Traced
 from lstm_lower.torch.given_draws import BY_SHAPE, PLAN, PLANS, GivenDraws, given
 from lstm_lower.torch.interface import ModuleOperands, Step, checked_loss, copied_weights, named_tensors, numbers
+from lstm_lower.torch.own_gradients import computed_once
 from lstm_lower.torch.size_comparison import OpenSizes, Sizes
 from lstm_lower.torch.targets import Targets
 from lstm_lower.torch.trials import RefusedError, undone
@@ -191,7 +192,7 @@ class _Beside:
         # Weights that forward writes into: the step runs when it has.
         written = {*self._step.states(), *self._step.moved_weights}
         weights = made.module.named_parameters()
-        self._first = {name: numbers(_real(x)).copy() for name, x in weights if name in written}
+        self._first = {name: numbers(x).copy() for name, x in weights if name in written}
         # Whether the step has drawn as often as the module.
         self._matched = False
         # Parameters by the names that the step has for them.
@@ -337,7 +338,7 @@ class _Beside:
             if self._draws.unknown:
                 raise NotComparedError("forward draws random numbers that no other side can be given")
             self._matched = bool(self._told) and self._drawn == [len(x) for x in self._draws.shapes]
-        before = {name: numbers(_real(x)) for name, x in self._step.states().items()}
+        before = {name: numbers(x) for name, x in self._step.states().items()}
         updates = {
             name: x
             for name, x in expected["update"].items()
@@ -635,11 +636,6 @@ def _varied(x: Tensor) -> Tensor:
     return torch.rand(x.shape, generator=torch.Generator().manual_seed(0), dtype=x.dtype).to(x.device)
 
 
-def _real(x: Tensor) -> Tensor:
-    """Complex numbers as pairs."""
-    return torch.view_as_real(x.detach().resolve_conj()) if x.is_complex() else x
-
-
 def _gradients(loss: Tensor, wanted: Mapping[str, Tensor], taken: _Taken) -> Mapping[str, Array | Agreed | None]:
     """Gradients of a loss as they are made, those included that functions add up themselves in their backward."""
     found: dict[str, Array | Agreed | None] = dict.fromkeys(wanted)
@@ -648,7 +644,7 @@ def _gradients(loss: Tensor, wanted: Mapping[str, Tensor], taken: _Taken) -> Map
 
     def take(name: str, x: Tensor) -> None:
         assert x.grad is not None
-        found[name], x.grad = taken(name, numbers(_real(x.grad)), found[name]), None
+        found[name], x.grad = taken(name, numbers(x.grad), found[name]), None
 
     with contextlib.ExitStack() as held:
         for name, x in wanted.items():
@@ -674,13 +670,6 @@ def _move_gradients(loss: Tensor, rng: np.random.Generator) -> None:
         node.register_prehook(moved)
 
 
-def _once(function: Callable[..., Any], _preserve: bool, *operands: Any) -> Any:
-    """What a reentrant checkpoint computes: without gradients where no operand of its own has one, as in PyTorch."""
-    differentiable = any(x.requires_grad for x in operands if isinstance(x, Tensor))
-    with torch.set_grad_enabled(torch.is_grad_enabled() and differentiable):
-        return function(*operands)
-
-
 @contextlib.contextmanager
 def _weights_kept(step: Step) -> Iterator[None]:
     """Undoes what a module changes of its parameters, and computes nothing twice for the sake of memory."""
@@ -689,7 +678,7 @@ def _weights_kept(step: Step) -> Iterator[None]:
     module: Any = torch.utils.checkpoint
     try:
         with (
-            replaced(module.CheckpointFunction, "apply", staticmethod(_once)),
+            replaced(module.CheckpointFunction, "apply", staticmethod(computed_once)),
             replaced(module, "_checkpoint_without_reentrant_generator", lambda *_, **__: iter([None])),
         ):
             yield

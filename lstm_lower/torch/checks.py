@@ -19,15 +19,14 @@ import torch
 from torch.fx.experimental import symbolic_shapes
 from torch.fx.experimental.sym_node import SymNode
 
-from lstm_lower.replacement import replaced
+from lstm_lower.replacement import all_replaced
 from lstm_lower.torch.aten.tracing import traces
 from lstm_lower.torch.interface import Step
 from lstm_lower.torch.pytorch_errors import is_users
 from lstm_lower.torch.source import innermost, is_caught, only_raises
 
 
-@contextlib.contextmanager
-def values_unchecked() -> Iterator[None]:
+def values_unchecked() -> contextlib.AbstractContextManager[None]:
     """Answers what a check asks of values so that it holds."""
     branch: Callable[[SymNode, str, int], bool] = SymNode.guard_bool
 
@@ -37,11 +36,7 @@ def values_unchecked() -> Iterator[None]:
 
     # The place of a decision is the frame below, not this file's (`branches`).
     passed_over = symbolic_shapes.uninteresting_files() | {__file__}
-    with (
-        replaced(SymNode, "guard_bool", either),
-        replaced(symbolic_shapes, "uninteresting_files", lambda: passed_over),
-    ):
-        yield
+    return all_replaced((SymNode, "guard_bool", either), (symbolic_shapes, "uninteresting_files", lambda: passed_over))
 
 
 def _holding(frame: types.FrameType) -> bool | None:

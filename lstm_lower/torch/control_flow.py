@@ -18,13 +18,12 @@ import torch
 from torch import Tensor
 from torch._guards import detect_fake_mode
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_map_only, tree_unflatten
 
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.replacement import replaced
 from lstm_lower.torch.hooks import handed_on, put_in
-from lstm_lower.torch.modes import Args, FunctionMode, Kwargs
+from lstm_lower.torch.modes import Args, FunctionMode, Kwargs, VaryingMode
 
 Function = Callable[..., Any]
 
@@ -74,7 +73,7 @@ class _Lifted:
     def __init__(
         self,
         name: str,
-        mode: TorchFunctionMode,
+        mode: VaryingMode,
         functions: Sequence[Function],
         operands: Sequence[Any],
         further: Sequence[Any] = (),
@@ -112,11 +111,14 @@ class _Lifted:
             self._specs.append(tree_flatten(result)[1])
         self._captured = tuple(finding.found.values())
         self.rest = (*further, *self._captured)
+        # What is carried varies where anything does.
+        self._varies = any(map(mode.varies, (*given, *self._captured)))
         self.functions = [self._lifted(function) for function in flat]
 
     def _lifted(self, function: Function) -> Function:
         def called(*operands: Any) -> tuple[Any, ...]:
             own, rest = operands[: self._count], operands[self._count :]
+            self._mode.vary(operands if self._varies else ())
             with self._mode, _Replacing({id(x): y for x, y in zip(self._captured, rest, strict=True)}):
                 leaves = tree_leaves(tree_map_only(Tensor, handed_on, function(*own)))
             # What is handed through needs a value of its own.
@@ -127,6 +129,7 @@ class _Lifted:
 
     def nested(self, results: Sequence[Any], function: int = 0) -> Any:
         """Results as a function gives them."""
+        self._mode.vary(results if self._varies else ())
         return tree_unflatten(list(results), self._specs[function])
 
 
@@ -137,7 +140,7 @@ def _without_new_sizes(operands: Sequence[Any]) -> contextlib.AbstractContextMan
     return contextlib.nullcontext() if sizes is None else sizes.ignore_fresh_unbacked_symbols()
 
 
-def handlers(mode: TorchFunctionMode) -> dict[Any, Function]:
+def handlers(mode: VaryingMode) -> dict[Any, Function]:
     """What stands for control flow while a module is traced under a mode."""
     ops = torch.ops.higher_order
 
@@ -157,7 +160,10 @@ def handlers(mode: TorchFunctionMode) -> dict[Any, Function]:
     def scan(combine_fn: Function, init: Any, xs: Any, additional_inputs: Any) -> Any:
         together = _distinct([*init, *xs])
         init, xs = together[: len(init)], together[len(init) :]
-        lifted = _Lifted("scan", mode, [combine_fn], [*init, *(x.select(0, 0) for x in xs)], additional_inputs)
+        with mode:
+            # Parts have a gradient where the whole has.
+            parts = [x.select(0, 0) for x in xs]
+        lifted = _Lifted("scan", mode, [combine_fn], [*init, *parts], additional_inputs)
         return lifted.nested(ops.scan(lifted.functions[0], init, xs, lifted.rest))
 
     def mapped(f: Function, xs: Sequence[Tensor], args: Sequence[Any], **_: Any) -> Any:

@@ -203,8 +203,9 @@ def _steps_fixed(lengths: Iterable[Length], why: str) -> Axes:
     }
 
 
-@contextlib.contextmanager
-def _held(step: Step, names: Sequence[str], products: Iterable[tuple[Place, int, Place]]) -> Iterator[None]:
+def _held(
+    step: Step, names: Sequence[str], products: Iterable[tuple[Place, int, Place]]
+) -> contextlib.AbstractContextManager[Any]:
     """Traces with axes that are so many times others, of any size."""
 
     def check(_: Any, inputs: tuple[Tensor, ...]) -> None:
@@ -212,11 +213,7 @@ def _held(step: Step, names: Sequence[str], products: Iterable[tuple[Place, int,
         for (name, axis), number, (other, times) in products:
             torch._check(given[name].shape[axis] == number * given[other].shape[times])  # type: ignore[no-untyped-call]
 
-    handle = step.register_forward_pre_hook(check)
-    try:
-        yield
-    finally:
-        handle.remove()
+    return step.register_forward_pre_hook(check)
 
 
 def trace(
@@ -227,6 +224,7 @@ def trace(
     loss: Any = None,
     example_targets: Sequence[Tensor] = (),
     target_names: Sequence[str] = (),
+    what: str = "train",
     closed: Axes | None = None,
     steps: Axes | None = None,
     few: int = STEPS,
@@ -240,6 +238,7 @@ def trace(
         loss: a function of the module's result and targets, whose result becomes the output `loss`.
         example_targets: what the loss takes beside the module's result.
         target_names: their names.
+        what: see `from_torch`.
         closed: axes that are to have the example's size, and why.
         steps: those of them over which loops in Python go.
         few: how many steps of other loops are traced.
@@ -254,6 +253,7 @@ def trace(
     tensors = [tensor.detach().clone() for tensor in (*operands.tensors, *example_targets)]
     wanted = requested(dynamic_shapes, names, tensors)
     step = Step(module, operands, loss, target_names)
+    step.varying = len(operands.names) if what == "input_gradient" else 0
     trials, counting = Trials(step, names, tensors), Counting()
     calls: Calls = {}
     with contextlib.suppress(RefusedError), any_length():
@@ -418,7 +418,8 @@ def _captured(
     def captured() -> tuple[torch.export.ExportedProgram, Collection[str]]:
         functions = Functions()
         intercepting = Interception(step, functions)
-        with _quiet(), _tracing(step, functions), attributes_kept(step), reads.recorded(), intercepting:
+        begun = step.register_forward_pre_hook(intercepting.begin)
+        with _quiet(), _tracing(step, functions), attributes_kept(step), reads.recorded(), intercepting, begun:
             program = torch.export.export(step, tuple(tensors), dynamic_shapes=(shapes,), strict=False)
         return program, intercepting.known.read
 

@@ -144,6 +144,7 @@ def from_torch(
         loss=traced,
         example_targets=targets if traced is not None else (),
         target_names=names if traced is not None else (),
+        what=what,
     )
     if isinstance(formula, Loss) and targets:
         formula = losses.WithExamples(loss=formula, examples=targets)

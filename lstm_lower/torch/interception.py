@@ -15,14 +15,14 @@ from lstm_lower.torch.aten.tracing import Detached, memory, traced_otherwise
 from lstm_lower.torch.hooks import ResultHooks
 from lstm_lower.torch.interface import Step
 from lstm_lower.torch.known_values import Held, KnownValues
-from lstm_lower.torch.modes import Args, FunctionMode, Kwargs
+from lstm_lower.torch.modes import Args, Kwargs, VaryingMode, is_differentiable
 from lstm_lower.torch.own_gradients import Functions
 
 # Functions whose results have no gradients.
 _DETACHING: set[Any] = {Tensor.detach, torch.detach, Tensor.data.__get__}  # type: ignore[attr-defined]
 
 
-class Interception(FunctionMode):
+class Interception(VaryingMode):
     """Puts ours in place of PyTorch's functions while a module runs.
 
     Attributes:
@@ -35,8 +35,6 @@ class Interception(FunctionMode):
         self._module = module
         self._held = Held(module)
         self._hooks = ResultHooks()
-        # What has a gradient in PyTorch, which a trace does not tell.
-        self._varying: dict[int, Tensor] = {}
         # What was made of no other tensor's values, while nothing but such calls and those without gradients takes it.
         self._blank: dict[int, Tensor] = {}
         self._detached = Detached()
@@ -44,11 +42,15 @@ class Interception(FunctionMode):
         self._stopped: dict[int, Tensor] = {}
         self._handlers: dict[Any, Callable[..., Any]] = {
             Tensor.register_hook: self._hooks.register,
-            Tensor.requires_grad.__get__: self._requires_grad,  # type: ignore[attr-defined]
+            Tensor.requires_grad.__get__: self.varies,  # type: ignore[attr-defined]
             Tensor.data.__set__: self._set,  # type: ignore[attr-defined]
             torch._C._set_grad_enabled: functions.switch,
             **control_flow.handlers(self),
         }
+
+    def begin(self, step: Any, inputs: tuple[Tensor, ...]) -> None:
+        """Takes down the inputs of which gradients are taken."""
+        self.vary(inputs[: step.varying])
 
     def on_call(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
         """Calls ours where there is one, else PyTorch's."""
@@ -73,8 +75,8 @@ class Interception(FunctionMode):
                 self._stopped.clear()
                 for x in operands:
                     self._blank.pop(id(x), None)
-                if func not in _DETACHING and any(map(self._requires_grad, operands)):
-                    self._varying |= {id(x): x for x in results if x.is_floating_point() or x.is_complex()}
+                if func not in _DETACHING and any(map(self.varies, operands)):
+                    self.vary(results)
         return result
 
     def _result(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -85,7 +87,7 @@ class Interception(FunctionMode):
     def _keep_gradients(self, func: Any, target: Any) -> None:
         """Keeps those of what a call has written into past autograd, through a tensor without one."""
         if isinstance(target, Tensor) and (func in _DETACHING or self._detached):
-            varies = self._requires_grad(target)
+            varies = self.varies(target)
             if func in _DETACHING and varies and not (target.is_leaf and target.requires_grad):
                 self._detached.take(target)
             for x, before in self._detached.written(target):
@@ -98,7 +100,7 @@ class Interception(FunctionMode):
 
         A tensor that is changed in place keeps the gradient that it has: what it is changed by has none.
         """
-        operands = [x for x in _tensors((args, kwargs)) if x.is_floating_point() or x.is_complex()]
+        operands = [*filter(is_differentiable, _tensors((args, kwargs)))]
         if all(self._has_no_gradient(x) for x in operands):
             # Views among these remain views.
             return self._made_stopped(self._result(func, args, kwargs))
@@ -130,9 +132,6 @@ class Interception(FunctionMode):
             return NotImplemented
         self._set_values(input, value.detach(), input.clone())
         return None
-
-    def _requires_grad(self, input: Tensor) -> bool:  # noqa: A002
-        return input.requires_grad or id(input) in self._varying
 
 
 def _is_filled(function: Any) -> bool:

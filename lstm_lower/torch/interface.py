@@ -165,6 +165,7 @@ class Step(nn.Module):
         names: of what it returns.
         moved_weights: names of parameters with a gradient, and of complex buffers, that it changes in place.
         moves: whether it changes any parameters in place.
+        varying: of how many inputs gradients are taken.
     """
 
     def __init__(
@@ -186,6 +187,7 @@ class Step(nn.Module):
         self._moved: list[str] = []
         self.moved_weights: list[str] = []
         self.moves = False
+        self.varying = 0
         # An object of its own, since what is set on a module while it is traced is reset.
         self.names = ResultNames()
 
@@ -302,10 +304,16 @@ def copied_weights(module: nn.Module, *, parameters: bool) -> dict[int, Tensor]:
     return copies
 
 
-def numbers(tensor: Tensor) -> np.ndarray[Any, Any]:
-    """A tensor as an array; bfloat16, which numpy has not, in float32, as steps compute it."""
+def as_held(tensor: Tensor) -> Tensor:
+    """A tensor as steps hold it: complex numbers as pairs, bfloat16, which numpy has not, in float32."""
     held = tensor.detach().cpu()
-    array: np.ndarray[Any, Any] = (held.float() if held.dtype == torch.bfloat16 else held).numpy()
+    held = torch.view_as_real(held.resolve_conj()) if held.is_complex() else held
+    return held.float() if held.dtype == torch.bfloat16 else held
+
+
+def numbers(tensor: Tensor) -> np.ndarray[Any, Any]:
+    """A tensor as an array, as steps hold it."""
+    array: np.ndarray[Any, Any] = as_held(tensor).numpy()
     return array
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from lstm_lower.errors import UnsupportedOpError, some
-from lstm_lower.replacement import replaced
+from lstm_lower.replacement import all_replaced
 from lstm_lower.torch.interface import ModuleOperands, named_tensors
 
 # The least number that is drawn between 0 and 1, and the largest.
@@ -135,8 +134,7 @@ def _drawn() -> tuple[Any, ...]:
     return random.getstate(), kind, keys.tobytes(), *rest
 
 
-@contextlib.contextmanager
-def _drawing(share: float) -> Iterator[None]:
+def _drawing(share: float) -> contextlib.AbstractContextManager[None]:
     """Lets equally distributed numbers between two bounds lie as far from the lower one as is said."""
 
     def between(low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
@@ -149,15 +147,11 @@ def _drawing(share: float) -> Iterator[None]:
     def sized(size: Any = None) -> Any:
         return between(size=size)
 
-    functions: list[tuple[Any, str, Callable[..., Any]]] = [
+    return all_replaced(
         (random, "random", lambda: share),
         (random, "uniform", between),
         (np.random, "rand", shaped),
         (np.random, "random", sized),
         (np.random, "random_sample", sized),
         (np.random, "uniform", between),
-    ]
-    with contextlib.ExitStack() as held:
-        for holder, name, function in functions:
-            held.enter_context(replaced(holder, name, function))
-        yield
+    )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -26,6 +27,27 @@ class FunctionMode(_HandedOver, TorchFunctionMode):
     """Hands over calls of PyTorch's functions, as code writes them."""
 
     __torch_function__ = _HandedOver._handed_over
+
+
+class VaryingMode(FunctionMode):
+    """Knows what has a gradient in PyTorch, which a trace does not tell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._varying: dict[int, Tensor] = {}
+
+    def varies(self, x: Any) -> bool:
+        """Whether something is a tensor with a gradient."""
+        return isinstance(x, Tensor) and (x.requires_grad or id(x) in self._varying)
+
+    def vary(self, values: Iterable[Any]) -> None:
+        """Takes down what has one, of numbers that may."""
+        self._varying |= {id(x): x for x in values if isinstance(x, Tensor) and is_differentiable(x)}
+
+
+def is_differentiable(x: Tensor) -> bool:
+    """Whether a tensor is of numbers of which gradients are taken."""
+    return x.is_floating_point() or x.is_complex()
 
 
 # PyTorch states no types of its methods.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -24,8 +23,7 @@ def all_classes_scored() -> contextlib.AbstractContextManager[None]:
     return replaced(nn.AdaptiveLogSoftmaxWithLoss, "forward", forward)
 
 
-@contextlib.contextmanager
-def cumulative_averages() -> Iterator[None]:
+def cumulative_averages() -> contextlib.AbstractContextManager[None]:
     """Lets batch normalization with `momentum=None` count batches in a tensor; it makes a number of Python of it."""
     kind = nn.modules.batchnorm._BatchNorm
     before = kind.forward
@@ -37,8 +35,7 @@ def cumulative_averages() -> Iterator[None]:
         with replaced(self, "momentum", 1 / (counted + 1).to(self.running_mean.dtype)):
             return before(self, input)
 
-    with replaced(kind, "forward", forward):
-        yield
+    return replaced(kind, "forward", forward)
 
 
 def masks_unread() -> contextlib.AbstractContextManager[None]:

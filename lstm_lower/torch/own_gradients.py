@@ -7,7 +7,7 @@ gradient to the operands' gradients. Where a gradient is taken they are copied w
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -27,7 +27,7 @@ from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.gradients.registry import Cotangents, Gradients, differentiates, stops, unbroadcast
 from lstm_lower.passes.gradients.reverse import between
 from lstm_lower.passes.model_pass import Pass
-from lstm_lower.replacement import all_replaced
+from lstm_lower.replacement import all_replaced, replaced
 from lstm_lower.torch.aten.registry import node_operator
 
 _DOMAIN = "lstm_lower.torch.own"
@@ -186,9 +186,7 @@ def own_gradients_traced(functions: Functions) -> contextlib.AbstractContextMana
     def in_place_of(before: Any) -> Any:
         def apply(cls: type[Any], *operands: Any) -> Any:
             if cls is torch.utils.checkpoint.CheckpointFunction:
-                # What is computed once more is the same, and nothing that must be kept from gradients.
-                function, _, *rest = operands
-                return function(*rest)
+                return computed_once(*operands)
             if cls is torch.nn.modules._functions.CrossMapLRN2d:
                 raise UnsupportedOpError(
                     "CrossMapLRN2d requires sums over neighbouring channels, got PyTorch's, which keep the first in "
@@ -203,6 +201,13 @@ def own_gradients_traced(functions: Functions) -> contextlib.AbstractContextMana
     kind = torch.autograd.Function
     kept = [(each, "forward", functions.forward_of(each)) for each in _of_users(kind)]
     return all_replaced((kind, "apply", in_place_of(vars(kind)["apply"])), *kept)
+
+
+def computed_once(function: Callable[..., Any], _preserve: bool, *operands: Any) -> Any:
+    """What a reentrant checkpoint computes: without gradients where no operand of its own has one, as in PyTorch."""
+    differentiable = any(x.requires_grad for x in operands if isinstance(x, Tensor))
+    with torch.set_grad_enabled(torch.is_grad_enabled() and differentiable):
+        return function(*operands)
 
 
 def _of_users(kind: type[Any]) -> set[type[Any]]:
@@ -243,7 +248,7 @@ class Functions:
         _check(cls, operands)
         context = _Context(cls.__name__, operands)
         # Of what stands in `forward` no gradient is taken.
-        with self._within(_ORDERS + 1):
+        with replaced(self, "_order", _ORDERS + 1):
             if _leaves_context(cls):
                 result = cls.forward(*operands)
                 cls.setup_context(context, operands, result)
@@ -270,7 +275,7 @@ class Functions:
         given = [torch.zeros_like(y) if isinstance(y, Tensor) else None for y in results]
         given = [seeds.get(place, dy) for place, dy in enumerate(given)]
         backward = cls.vjp if cls.backward is torch.autograd.Function.backward else cls.backward
-        with self._within(self._order + 1):
+        with replaced(self, "_order", self._order + 1):
             # What `once_differentiable` wraps has derivatives here.
             found = getattr(backward, "__wrapped__", backward)(context, *given)
         gradients = found if isinstance(found, (tuple, list)) else (found,)
@@ -284,11 +289,3 @@ class Functions:
         return _OWN_GRADIENT(
             [*real.values()], [*seeds.values()], [x for x, _ in pairs], [dx.detach() for _, dx in pairs]
         )
-
-    @contextlib.contextmanager
-    def _within(self, order: int) -> Iterator[None]:
-        before, self._order = self._order, order
-        try:
-            yield
-        finally:
-            self._order = before

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import onnx_ir as ir
-import torch
 from onnx_ir.tensor_adapters import TorchTensor
-from torch import Tensor, nn
+from torch import nn
 
 from lstm_lower.passes.training.step import needed
 from lstm_lower.records import state as training_state
 from lstm_lower.records.holdings import Holdings
-from lstm_lower.torch.interface import weights
+from lstm_lower.torch.interface import as_held, weights
 
 
 def read_in(model: ir.Model) -> set[str]:
@@ -54,17 +53,8 @@ def held_by(module: nn.Module, step: ir.Model, read: set[str]) -> Holdings:
     return Holdings(
         states,
         constants,
-        {name: _constant(name, value) for name, value in values.items()},
+        # A step keeps the values of now, whatever becomes of the module.
+        {name: TorchTensor(as_held(value).contiguous().clone(), name=name) for name, value in values.items()},
         read & set(values),
         {name for name in (*states, *constants) if kept[name].is_complex()},
     )
-
-
-def _constant(name: str, value: Tensor) -> ir.TensorProtocol:
-    value = value.detach().cpu()
-    if value.is_complex():
-        value = torch.view_as_real(value.resolve_conj())
-    if value.dtype == torch.bfloat16:
-        value = value.float()
-    # A step keeps the value of now, whatever becomes of the module.
-    return TorchTensor(value.contiguous().clone(), name=name)

@@ -171,25 +171,6 @@ def test_functions_with_a_gradient_of_their_own_are_not_blamed() -> None:
         ll.from_torch(Net(lambda x: spike(Spike.apply(x))), torch.randn(5, 4), "mse", what="gradients")
 
 
-class Recomputed(Net):
-    """Its first layer has no gradient in PyTorch: a reentrant checkpoint keeps one for operands that have one."""
-
-    def forward(self, x: Any) -> Any:
-        y = torch.utils.checkpoint.checkpoint(self.a, x, use_reentrant=True)
-        return self.b(y.tanh())
-
-
-@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad:UserWarning")
-def test_a_reentrant_checkpoint_of_data_is_refused() -> None:
-    with pytest.raises(UnsupportedOpError, match=r"'a\.weight' \(a gradient in the step alone\), 'a\.bias'"):
-        ll.from_torch(Recomputed(), torch.randn(5, 4), "mse", what="gradients")
-    net, x, y = Recomputed(), torch.randn(5, 4, requires_grad=True), torch.randn(5, 2)
-    step = ll.from_torch(net, x.detach(), "mse", example_targets=y, what="input_gradient")
-    got = ll.Session(step).run({"x": x.detach().numpy(), "target": y.numpy()})["grad/x"]
-    torch.nn.functional.mse_loss(net(x), y).backward()
-    np.testing.assert_allclose(got, x.grad, rtol=1e-5)
-
-
 class Spiking(torch.nn.Module):
     """A layer behind whose results is nothing but spikes."""
 

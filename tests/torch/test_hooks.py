@@ -54,6 +54,8 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "by name": lambda x, _: {"y": halved(x * 2)},
     "checkpoint": lambda x, _: checkpoint(lambda x: halved(x.sin()), x, use_reentrant=False),
     "scan": lambda x, scan: total(x, scan, halved),
+    "reentrant checkpoint": lambda x, _: checkpoint(lambda x: halved(x.sin()), x, use_reentrant=True),
+    "scan of a scan": lambda x, scan: total(total(x, scan, torch.tanh).sin(), scan, halved),
     "scan of a function": lambda x, scan: total(x, scan, Straight.apply),
 }
 
@@ -68,18 +70,48 @@ class Returning(nn.Module):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("what", ["gradients", "input_gradient"])
 @pytest.mark.parametrize("kind", CASES)
-def test_gradients_of_what_is_returned_go_through_hooks(kind: str) -> None:
+def test_gradients_of_what_is_returned_go_through_hooks(kind: str, what: Any) -> None:
     torch.manual_seed(0)
     module, x, target = Returning(kind), torch.randn(5, 4), torch.tensor([0, 1, 2, 1, 0])
-    step = ll.from_torch(module, x, nn.CrossEntropyLoss(), example_targets=target, what="gradients")
+    # What has a gradient has it from weights, or from inputs alone.
+    module.requires_grad_(what == "gradients")
+    step = ll.from_torch(module, x, nn.CrossEntropyLoss(), example_targets=target, what=what)
     module.scan = looped
-    result = module(x)
+    result = module(x.requires_grad_(what == "input_gradient"))
     first = result if isinstance(result, torch.Tensor) else next(iter(result.values() if "by" in kind else result))
     functional.cross_entropy(first, target).backward()
-    got = ll.Session(step).run({"x": x.numpy(), "target": target.numpy()})
-    for name, weight in module.named_parameters():
-        np.testing.assert_allclose(got[f"grad/{name}"], weight.grad, rtol=1e-5, atol=1e-6, err_msg=name)
+    got = ll.Session(step).run({"x": x.detach().numpy(), "target": target.numpy()})
+    for name, value in module.named_parameters() if what == "gradients" else [("x", x)]:
+        np.testing.assert_allclose(got[f"grad/{name}"], value.grad, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+class Reentrant(nn.Module):
+    """A reentrant checkpoint records gradients where its operand has one alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.other = nn.Linear(4, 3), nn.Linear(4, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x) + checkpoint(self.other, x, use_reentrant=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["gradients", "input_gradient"])
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")
+def test_a_reentrant_checkpoint_of_an_input(what: Any) -> None:
+    torch.manual_seed(0)
+    module, x, target = Reentrant(), torch.randn(5, 4), torch.randn(5, 3)
+    step = ll.from_torch(module, x, "mse", example_targets=target, what=what)
+    functional.mse_loss(module(x.requires_grad_(what == "input_gradient")), target).backward()
+    got = ll.Session(step).run({"x": x.detach().numpy(), "target": target.numpy()})
+    wanted = {"x": x} if what == "input_gradient" else dict(module.named_parameters())
+    assert {f"grad/{name}" for name, value in wanted.items() if value.grad is not None} == {*got} - {"loss", "output"}
+    for name, value in wanted.items():
+        if value.grad is not None:
+            np.testing.assert_allclose(got[f"grad/{name}"], value.grad, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 @pytest.mark.slow
