@@ -138,7 +138,8 @@ def test_shapes_and_values_of_empty_and_lone_operands(text: str, known: tuple[in
     [
         ("Resize (x, , s)", [8, None]),  # 5 of 3 * 1.6666666, and 4 to onnx's inference
         ("MaxPool <kernel_shape = [2, 2], auto_pad = 'SAME_UPPER', dilations = [2, 1]> (x)", [None, 3]),
-        ("AveragePool <kernel_shape = [5, 1], strides = [2, 1], ceil_mode = 1> (x)", [None, 3]),
+        ("AveragePool <kernel_shape = [5, 1], strides = [2, 1], ceil_mode = 1> (x)", [1, 3]),
+        ("AveragePool <kernel_shape = [6, 1], strides = [2, 1], ceil_mode = 1> (x)", [None, 3]),
         ("AveragePool <kernel_shape = [3, 2], strides = [2, 2], ceil_mode = 1> (x)", [2, 2]),
         ("AveragePool <kernel_shape = [1, 1], strides = [2, 2], ceil_mode = 1> (x)", [None, 2]),  # 2, and 3 to onnx's
         ("MaxPool <kernel_shape = [1, 2], strides = [1, 3], pads = [0, 1, 0, 1], ceil_mode = 1> (x)", [4, 2]),

@@ -161,8 +161,8 @@ class Pool(Windowed, abstract=True):
         """Padding that follows from the size omits dilations in onnxruntime.
 
         Where strides are larger than windows, onnx's inference rounds up what `ceil_mode` makes of it once more.
-        Under `ceil_mode` a window that does not fit is none, nor is one that begins behind the image, of which onnx's
-        inference counts the first, and before opset 22 the second.
+        Under `ceil_mode` a window that lacks a stride or more is none, nor is one that begins behind the image:
+        onnx's inference counts the first, and before opset 22 the second.
         """
         shape, extents, pads, strides = self.shape(), self.extents, self.pads, self.strides
         if shape is None or extents is None or pads is None or strides is None:
@@ -183,7 +183,7 @@ class Pool(Windowed, abstract=True):
 
     def _is_miscounted(self, size: int, extent: int, pads: tuple[int, int], stride: int) -> bool:
         left = size + sum(pads) - extent
-        if left < 0 or stride < 1:
+        if stride < 1 or left <= -stride:
             return True
         return self.facts.opset < _COUNTED_ALIKE_SINCE and -(-left // stride) * stride >= size + pads[0]
 

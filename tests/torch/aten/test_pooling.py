@@ -116,6 +116,10 @@ def test_adaptive_means_of_known_sizes() -> None:
         # Along the second axis the last window is cut short.
         (nn.AvgPool2d(2, 2, 1, ceil_mode=True), (3, 4)),
         (nn.MaxPool2d(2, (3, 2), 1, ceil_mode=True), (8, 5)),
+        # One window is larger than the whole image.
+        (nn.AvgPool1d(3, ceil_mode=True), (2,)),
+        (nn.AvgPool2d((5, 3), 3, 1, ceil_mode=True, count_include_pad=False), (1, 2)),
+        (nn.MaxPool1d(3, ceil_mode=True), (1,)),
     ],
 )
 def test_a_window_behind_the_image_is_none(pool: Callable[..., Any], sizes: tuple[int, ...]) -> None:
