@@ -266,35 +266,49 @@ def between_scalars(view: std.Range, b: Builder) -> list[Expr]:
 
 
 def counts_too_many(view: std.Pool) -> bool:
-    """Whether a window behind the image is counted, and sizes are known."""
-    return bool(view.ceil_mode and view.disputed_axes and not view.pads_alike) and None not in _beyond(view)
+    """Whether a window behind the image is counted; where places are told, padding alone may be behind the last one."""
+    if not view.ceil_mode or not view.disputed_axes or view.pads_alike:
+        return False
+    return len(view.node.outputs) == 1 or not _rounds_up(view) or min(_ends(view)) >= 0
 
 
-def _beyond(view: std.Pool) -> list[int | None]:
-    """How far the last window reaches beyond the padding of each axis; `None` where the size is open."""
+def _rounds_up(view: std.Pool) -> bool:
+    """Whether windows of some other axis may reach beyond the padding."""
     shape, extents, pads, strides = view.shape(), view.extents, view.pads, view.strides
-    if shape is None or extents is None or pads is None or strides is None:
-        return [None]
-    missing: list[int | None] = []
-    for axis, (size, extent, pad, stride) in enumerate(zip(shape[2:], extents, pads, strides, strict=True), 2):
-        if stride == 1 or axis in view.disputed_axes:
-            missing.append(0)
-        else:
-            missing.append((extent - sum(pad) - size) % stride if isinstance(size, int) else None)
-    return missing
+    assert shape is not None
+    assert extents is not None
+    axes = zip(range(2, len(shape)), shape[2:], extents, pads or (), strides or (), strict=True)
+    return any(
+        axis not in view.disputed_axes and not (isinstance(size, int) and (size + sum(pad) - extent) % stride == 0)
+        for axis, size, extent, pad, stride in axes
+        if stride > 1
+    )
 
 
-def padded_for_each(view: std.Pool, b: Builder) -> list[Expr]:
-    """The same of whole windows: padding for them is more, and counted as little as what it was not."""
+def _ends(view: std.Pool) -> list[int]:
+    """Padding behind each axis of which none is left behind the last window; less than none where elements are."""
+    shape, extents, pads, strides = view.shape(), view.extents, view.pads, view.strides
+    assert shape is not None
+    assert extents is not None
+    found = []
+    for axis, (size, extent, pad, stride) in enumerate(zip(shape[2:], extents, pads or (), strides or (), strict=True)):
+        found.append(pad[1])
+        if 2 + axis in view.disputed_axes and isinstance(size, int) and stride > 0:
+            left = size + sum(pad) - extent
+            found[-1] -= max(left - (-(-left // stride) - 1) * stride, 0)
+    return found
+
+
+def without_last(view: std.Pool, b: Builder) -> list[Expr]:
+    """The same of an image that ends with the last window that is one."""
     x, attributes = b.wrap(view.data), {name: each.value for name, each in view.node.attributes.items()}
-    before, after = zip(*(view.pads or ()), strict=True)
-    if isinstance(view, std.AveragePool) and view.count_include_pad:
-        x = b.op(std.Pad, x, b.ints(0, 0, *before, 0, 0, *after))
-        before = after = (0,) * len(before)
-    ends = (size + (more or 0) for size, more in zip(after, _beyond(view), strict=True))
-    whole = {"pads": [*before, *ends], "ceil_mode": 0}
-    whole |= {"count_include_pad": 0} if isinstance(view, std.AveragePool) else {}
-    return b.ops(type(view), x, outputs=len(view.node.outputs), **(attributes | whole))
+    changed: dict[str, int | list[int]] = {"ceil_mode": 0}
+    if _rounds_up(view):
+        ends = _ends(view)
+        for axis, end in enumerate(ends, 2):
+            x = x.slice(0, end, axis=axis) if end < 0 else x
+        changed = {"pads": [*(before for before, _ in view.pads or ()), *(max(end, 0) for end in ends)]}
+    return b.ops(type(view), x, outputs=len(view.node.outputs), **(attributes | changed))
 
 
 # What onnxruntime moves a QuantizeLinear behind.

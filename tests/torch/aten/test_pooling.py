@@ -128,3 +128,21 @@ def test_a_window_behind_the_image_is_none(pool: Callable[..., Any], sizes: tupl
         return pool(x) * torch.arange(1, pool(x).shape[-1] + 1)
 
     check(weighed, [_tied(2, 2, *sizes)], fixed=True, dtypes=ONE)
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        nn.AvgPool2d(2, 2, 1, ceil_mode=True),
+        nn.AvgPool2d(2, 2, 1, ceil_mode=True, count_include_pad=False),
+        nn.AvgPool2d(2, (2, 3), 1, ceil_mode=True),
+        nn.MaxPool2d(2, 2, 1, ceil_mode=True),
+        lambda x: functional.max_pool2d(x, 2, 2, 1, ceil_mode=True, return_indices=True)[1].to(x) * x.sum(),
+    ],
+)
+def test_a_window_behind_the_image_is_none_beside_an_open_axis(pool: Callable[..., Any]) -> None:
+    def weighed(x: Tensor) -> Tensor:
+        y = pool(x[..., :5])
+        return y * torch.arange(1, y.shape[-1] + 1)
+
+    check(weighed, [_tied(2, 2, 4, 8)], [_tied(2, 2, 7, 6)], dtypes=ONE)
