@@ -244,16 +244,12 @@ class _Beside:
         for symbol, traced in self._sizes.traced.items():
             least, taken = 1, False
             for size in range(1, traced):
-                failed = self._fails(symbol, size)
-                taken |= self._taken and not failed
-                least = least if taken and not failed else size + 1
+                fault = self._fault({**self._sizes.example, symbol: size})
+                if fault and not fault.raised:
+                    raise OtherSizesError(self._sizes.axes({symbol: fault.said}))
+                taken |= self._taken and not fault
+                least = least if taken and not fault else size + 1
             yield least
-
-    def _fails(self, symbol: Any, size: int) -> bool:
-        fault = self._fault({**self._sizes.example, symbol: size})
-        if fault and not fault.raised:
-            raise OtherSizesError(self._sizes.axes({symbol: fault.said}))
-        return fault is not None
 
     def differing_axes(self) -> Axes:
         """Input -> open axis -> how the step differs from the module where that axis has another size.
@@ -263,11 +259,13 @@ class _Beside:
         decides by is not tried: what a module squeezes stays in its step.
         """
         # An error at a size that the code sets apart tells whoever feeds it.
-        alone = {
-            symbol: where + fault.said
-            for symbol, sizes, where in self._sizes.alone()
-            if (fault := self._fault(sizes)) and not fault.raised
-        }
+        alone = {}
+        for symbol, sizes, where in self._sizes.alone():
+            fault = self._fault(sizes)
+            if fault and not (fault.raised and where):
+                alone[symbol] = where + fault.said
+            elif self._taken and sizes[symbol] > self._sizes.example[symbol] and symbol in self._sizes.traced:
+                self.also.append(self._shapes)
         if alone:
             return self._sizes.axes(alone)
         for grown in self._sizes.grown():
@@ -674,14 +672,10 @@ def _move_gradients(loss: Tensor, rng: np.random.Generator) -> None:
 def _weights_kept(step: Step) -> Iterator[None]:
     """Undoes what a module changes of its parameters, and computes nothing twice for the sake of memory."""
     changed = {*step.states(), *step.moved_weights}
-    kept = [(x, x.detach().clone()) for name, x in step.module.named_parameters() if name in changed]
     module: Any = torch.utils.checkpoint
-    try:
-        with (
-            replaced(module.CheckpointFunction, "apply", staticmethod(computed_once)),
-            replaced(module, "_checkpoint_without_reentrant_generator", lambda *_, **__: iter([None])),
-        ):
-            yield
-    finally:
-        for x, values in kept:
-            x.data.copy_(values)
+    with (
+        _holding([x for name, x in step.module.named_parameters() if name in changed], Tensor.clone),
+        replaced(module.CheckpointFunction, "apply", staticmethod(computed_once)),
+        replaced(module, "_checkpoint_without_reentrant_generator", lambda *_, **__: iter([None])),
+    ):
+        yield

@@ -20,9 +20,7 @@ from lstm_lower.errors import LstmLowerError, UnsupportedOpError, some
 from lstm_lower.graph import standard as std
 from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.gradient_preparation import preparing_passes
-from lstm_lower.passes.loops.common_subexpression_elimination import CommonSubexpressionElimination
-from lstm_lower.passes.loops.length_extrapolation import FillsPass, Length, PiecesPass, UnlikeError, extrapolated
-from lstm_lower.passes.loops.rerolling import LoopRerolling
+from lstm_lower.passes.loops.length_extrapolation import Length, UnlikeError, extrapolated, rolling_passes
 from lstm_lower.passes.targets.formulas import may_be_of_nothing, mean_by_count
 from lstm_lower.passes.targets.legalize import RowsPass
 from lstm_lower.passes.targets.target import Lack
@@ -278,9 +276,8 @@ def trace(
                 longer.append(_captured(step, names, lengths.tensors(each), axes, reads)[0])
     except Exception as error:  # noqa: BLE001
         fixed = _steps_fixed(lengths.found, f"of one more PyTorch makes no trace: {raised(error)}")
-        closed, steps = closed | fixed, steps | fixed
+        closed, steps, lengths.found, longer = closed | fixed, steps | fixed, [], []
         program, reasons, read = tracing(tensors, wanted, closed)
-        return Traced(step, program, names, tensors, reasons, wanted, closed, read, steps, reads=reads)
     return Traced(step, program, names, tensors, reasons, wanted, closed, read, steps, lengths.found, longer, reads)
 
 
@@ -304,17 +301,12 @@ def _extended(traced: Traced) -> Exported:
     exported = _translated(traced)
     longer = (_translated(dataclasses.replace(traced, program=program)) for program in traced.longer)
     counts = {length.steps + more for length in traced.lengths for more in (-1, 0, 1)}
-    rolled = [_rolled(traced.step, each.model, counts) for each in (exported, *longer)]
-    model, lengths = extrapolated(rolled, traced.lengths)
+    rolling = rolling_passes([name for name, _ in weights(traced.step.module)], tied, counts)
+    rolled = [run_passes(each.model, [*preparing_passes(), *rolling]) for each in (exported, *longer)]
+    model = extrapolated(rolled, traced.lengths)
     opened = {place for length in traced.lengths for place in length.laws}
     fixed = {place: why for place, why in exported.fixed.items() if place not in opened}
-    return dataclasses.replace(exported, model=model, fixed=fixed, traced=dataclasses.replace(traced, lengths=lengths))
-
-
-def _rolled(step: Step, model: ir.Model, counts: Collection[int]) -> ir.Model:
-    rolling = LoopRerolling({name for name, _ in weights(step.module)}, tied, maps=True, counts=counts)
-    passes = CommonSubexpressionElimination(), FillsPass(), PiecesPass(counts), rolling, PiecesPass()
-    return run_passes(model, [*preparing_passes(), *passes])
+    return dataclasses.replace(exported, model=model, fixed=fixed)
 
 
 def _translated(traced: Traced) -> Exported:

@@ -157,7 +157,7 @@ def from_torch(
                 break
             except _OtherwiseError as error:
                 tracing = functools.partial(tracing, **error.options)
-        _tell_fixed_steps(module, step, exported)
+        _tell_fixed_steps(module, step, exported, check=check)
         return ir.to_proto(step)
 
 
@@ -328,15 +328,23 @@ def _stateless(exported: Exported) -> Exported:
     return dataclasses.replace(exported, model=model, states={})
 
 
-def _tell_fixed_steps(module: nn.Module, step: ir.Model, exported: Exported) -> None:
-    """Records why axes of inputs have the example's size, and warns of those that forward itself leaves open."""
+def _tell_fixed_steps(module: nn.Module, step: ir.Model, exported: Exported, *, check: bool) -> None:
+    """Records why axes have the example's size; warns of those that forward leaves open, and of steps not compared."""
     step.metadata_props[FIXED_AXES] = json.dumps(by_input(exported.fixed))
     told = [f"axis {axis} of '{name}' ({why})" for (name, axis), why in exported.left_open.items()]
+    name, lines = type(module).__name__, [length.line for length in exported.traced.lengths]
+    if lines and not check and exported.traced.wanted == "auto":
+        warnings.warn(
+            f"{name} has loops in Python whose later steps are taken to be like the first ones ({some(lines)}), which "
+            "check=True compares with PyTorch; dynamic_shapes that names their axes takes them as they are",
+            LstmLowerWarning,
+            stacklevel=3,
+        )
     if told and exported.traced.wanted == "auto":
         loops = exported.traced.steps.keys() & exported.left_open.keys()
         way = "ll.scan(cell, state, xs) in place of a loop whose steps do the same leaves their number open, and "
         warnings.warn(
-            f"{type(module).__name__} fixes sizes in a trace that its forward leaves open: {some(told)} cannot be of "
+            f"{name} fixes sizes in a trace that its forward leaves open: {some(told)} cannot be of "
             f"another size; {way if loops else ''}dynamic_shapes that names the open axes takes the others as they are",
             FixedStepsWarning,
             stacklevel=3,

@@ -94,8 +94,7 @@ class Lengths:
             traced: how many steps to trace.
         """
         self._wanted, self._traced = wanted, traced
-        self._trials = trials
-        self._sizes = self._trials.sizes
+        self._trials, self._sizes = trials, trials.sizes
         self._taken = set(closed)
         self._tried: list[Mapping[Place, int]] = []
         # By how much axes may be larger, all at once, without that more is called.
@@ -104,9 +103,8 @@ class Lengths:
         self._example = calls if wanted else {}
         # What runs in steps that no length is known of.
         self._left = {call: count for call, count in self._example.items() if count >= _REPEATED}
-        if not self._left:
-            return
-        self._find()
+        if self._left:
+            self._find()
         if not all(self._run(self.tensors(each)) is not None for each in ((None, *self.found) if self.found else ())):
             self.found = []
 

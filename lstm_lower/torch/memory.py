@@ -47,11 +47,7 @@ class Memory:
         first = [tensor.detach().clone() for _, tensor in named_tensors("", result)]
         if _drawn() != self._drawn:
             self._check_draws(operands)
-        changed = [
-            name
-            for name, value in self._held().items()
-            if name not in self._attributes or self._attributes[name] != value
-        ]
+        changed = [name for name, value in self._held().items() if self._attributes.get(name) != value]
         if not changed or _all_alike(first, self._again(operands)):
             return
         # Layers of PyTorch keep lists of their weights, which say nothing here.

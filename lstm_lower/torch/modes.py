@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only_
 
 Args = tuple[Any, ...]
 Kwargs = Mapping[str, Any]
@@ -58,3 +59,14 @@ class OperatorMode(_HandedOver, _OfOperators):  # type: ignore[misc]
     """Hands over calls of operators, what functions are made of."""
 
     __torch_dispatch__ = _HandedOver._handed_over
+
+
+class Watching(OperatorMode):
+    """Shows each tensor that an operator returns to a function."""
+
+    def __init__(self, look: Callable[[Tensor], None]) -> None:
+        super().__init__()
+        self._look = look
+
+    def on_call(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
+        return tree_map_only_(Tensor, self._look, func(*args, **kwargs))

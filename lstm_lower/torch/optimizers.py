@@ -12,7 +12,6 @@ from typing import Any
 import onnx_ir as ir
 import torch
 from torch.optim import lr_scheduler
-from torch.utils._pytree import tree_leaves
 
 from lstm_lower.errors import InvalidInputError, LstmLowerWarning
 from lstm_lower.passes.opset.conversion import ConvertOpsetPass
@@ -26,7 +25,7 @@ from lstm_lower.records.optimizer_state import Kept
 from lstm_lower.records.state import Array
 from lstm_lower.torch import schedulers
 from lstm_lower.torch.interface import brief, numbers
-from lstm_lower.torch.modes import Args, Kwargs, OperatorMode
+from lstm_lower.torch.modes import Watching
 from lstm_lower.torch.schedulers import number_of
 from lstm_lower.torch.traced_optimizers import on_copies, update_model
 
@@ -210,22 +209,10 @@ def stepped(optimizer: Any, copies: Mapping[int, torch.nn.Parameter]) -> bool:
     own = on_copies(optimizer, copies)
     held = {id(x): kept for x, kept in optimizer.state.items()}
     own.state |= {x: copy.deepcopy(held.get(key, {})) for key, x in copies.items()}
-    with _Dtypes() as mode:
+    seen: set[torch.dtype] = set()
+    with Watching(lambda x: seen.add(x.dtype)):
         type(own).step(own)
-    return bool(mode.seen & {torch.bfloat16, torch.float16})
-
-
-class _Dtypes(OperatorMode):
-    """Sees the dtypes of all results."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: set[torch.dtype] = set()
-
-    def on_call(self, function: Any, args: Args, kwargs: Kwargs) -> Any:
-        results = function(*args, **kwargs)
-        self.seen |= {x.dtype for x in tree_leaves(results) if isinstance(x, torch.Tensor)}
-        return results
+    return bool(seen & {torch.bfloat16, torch.float16})
 
 
 def _rule(kind: type[Any], options: Mapping[str, Any], scheduler: lr_scheduler.LRScheduler | None) -> Optimizer:

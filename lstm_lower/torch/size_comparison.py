@@ -6,6 +6,7 @@ that are taken while a trace becomes ONNX. What follows from them shows where th
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -16,12 +17,13 @@ from torch import Tensor
 from lstm_lower.torch.axes import Axes
 from lstm_lower.torch.branches import axes_of, shapes_of, sizes_to_try
 from lstm_lower.torch.export import Traced
-from lstm_lower.torch.trials import of_fewer, resized
+from lstm_lower.torch.modes import Watching
+from lstm_lower.torch.trials import RefusedError, Trials, of_fewer, resized
 
-# Numbers of steps that are fewer than those that are traced.
-_FEW = {1, 2, 3}
-# How many steps more show whether a formula that is guessed is that of later steps.
-_FAR = 128
+# How many steps show whether later ones are alike, the most that a module takes: few are traced.
+_FAR = 1024, 512, 256, 128
+# How much work running it so long may be, in elements of results, and that of an operator in them.
+_WORK, _CALL = 1 << 27, 1 << 11
 # Of how many elements examples may be that become more than twice as large.
 _LARGE = 1 << 20
 
@@ -38,6 +40,7 @@ class OpenSizes:
 
     def __init__(self, traced: Traced) -> None:
         self._names, self._tensors = traced.names, traced.tensors
+        self._trials = Trials(traced.step, traced.names, traced.tensors)
         self._shapes = shapes_of(traced.program)
         self.example: dict[Any, int] = {
             size: tensor.shape[axis]
@@ -52,35 +55,33 @@ class OpenSizes:
             for (name, axis), law in length.laws.items():
                 slope = law.slope if law.times is None else shapes[law.times[0]][law.times[1]]
                 shapes[name][axis] = slope * symbol + law.offset
-        self._guessed = {symbol: _FAR for symbol, length in steps.items() if length.guessed}
         # Open size -> how many steps are traced.
         self.traced = {symbol: length.steps for symbol, length in steps.items()}
         self._decided = sizes_to_try(traced.program)
-        # Loops may have first and last steps of their own, which few steps have not all.
-        self._few = dict.fromkeys(steps, dict.fromkeys(_FEW, ""))
 
     def decided(self, said: str) -> Axes:
         """Axes by which the module's code decides, with what is said of them."""
         return self.axes(dict.fromkeys(self._decided, said))
 
     def alone(self) -> Iterator[tuple[Any, Sizes, str]]:
-        """An open size, sizes at which the module's code decides otherwise by it or loops take few steps, and where."""
-        for symbol, sizes in (self._decided | self._few).items():
+        """An open size, sizes at which code decides otherwise by it or loops take many steps, and where."""
+        for symbol, sizes in self._decided.items():
             for size, where in sizes.items():
                 yield symbol, {**self.example, symbol: size}, where
+        for symbol in self.traced:
+            for larger in ({**self.example, symbol: size} for size in _FAR if size > 2 * self.example[symbol] + 1):
+                with contextlib.suppress(RefusedError):
+                    results = self._trials.results(self.inputs(self._tensors, larger), _bounded())
+                    # What overflows there shows nothing.
+                    if not any(bool(x.isnan().any()) for x in results):
+                        yield symbol, larger, ""
+                        break
 
     def grown(self) -> Iterator[Sizes]:
-        """Sizes that are all larger, more than twice, or by a little. Those that are equal become unequal.
-
-        Numbers of steps are larger by far first where formulas are guessed: they may be others later.
-        """
-        if self.example and sum(tensor.numel() for tensor in self._tensors) <= _LARGE:
-            sizes = {symbol: 2 * size + 1 + number for number, (symbol, size) in enumerate(self.example.items())}
-            if self._guessed:
-                yield sizes | {symbol: sizes[symbol] + far for symbol, far in self._guessed.items()}
-            yield sizes
-        if self.example:
-            yield {symbol: size + 1 + number for number, (symbol, size) in enumerate(self.example.items())}
+        """Sizes that are all larger, more than twice, or by a little. Those that are equal become unequal."""
+        factors = (2, 1) if sum(tensor.numel() for tensor in self._tensors) <= _LARGE else (1,)
+        for factor in factors if self.example else ():
+            yield {symbol: factor * size + 1 + number for number, (symbol, size) in enumerate(self.example.items())}
 
     def inputs(self, tensors: Sequence[Tensor], sizes: Sizes) -> list[Tensor]:
         """Inputs of some sizes, with values like those of others."""
@@ -93,6 +94,19 @@ class OpenSizes:
     def axes(self, said: Mapping[Any, str]) -> Axes:
         """Input -> axis whose size is made of open ones -> what is said of these."""
         return axes_of(self._shapes, self._names, said)
+
+
+def _bounded() -> Watching:
+    """Refuses more work than costs little."""
+    left = _WORK
+
+    def look(x: Tensor) -> None:
+        nonlocal left
+        left -= _CALL + x.numel()
+        if left < 0:
+            raise RefusedError
+
+    return Watching(look)
 
 
 def _size(size: Any, sizes: Sizes, default: int) -> int:

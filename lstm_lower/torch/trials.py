@@ -132,7 +132,7 @@ class Trials:
             return False
         return True
 
-    def results(self, inputs: Sequence[Tensor], mode: TorchFunctionMode | None = None) -> Sequence[Tensor]:
+    def results(self, inputs: Sequence[Tensor], mode: Any = None) -> Sequence[Tensor]:
         """What the module computes, under a mode.
 
         Raises:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,8 @@ from lstm_lower.graph.builder import Builder, Expr, Workspace
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.values import Array
-from lstm_lower.passes.loops.rerolling import LEAST_STEPS
+from lstm_lower.passes.loops.common_subexpression_elimination import CommonSubexpressionElimination
+from lstm_lower.passes.loops.rerolling import LEAST_STEPS, LoopRerolling
 from lstm_lower.passes.loops.views.step_formulas import Formulas, form_of, numbers_said
 from lstm_lower.passes.model_pass import Pass
 from lstm_lower.records import lengths as records
@@ -40,14 +41,12 @@ class Length:
         example: how many there are in the example.
         steps: how many there are in the model that all others are compared with.
         line: a line of the module's code that runs once a step.
-        guessed: whether a step reads numbers whose formula is guessed from those of the first steps.
     """
 
     laws: Mapping[Place, Law]
     example: int
     steps: int
     line: str
-    guessed: bool = False
 
     def sizes(self, steps: int) -> dict[Place, int]:
         """The sizes of the axes for so many steps, those of others being the example's."""
@@ -130,8 +129,16 @@ def _is_read(value: ir.Value) -> bool:
     return value.is_graph_output() or bool(value.uses())
 
 
-def extrapolated(models: Sequence[ir.Model], lengths: Sequence[Length]) -> tuple[ir.Model, Sequence[Length]]:
-    """The first model with open lengths, which is changed in place, and the lengths with what is known of them then.
+def rolling_passes(
+    weights: Collection[str], tied: Callable[[ir.Graph], Collection[ir.Value]], counts: Collection[int]
+) -> list[Pass]:
+    """What rolls the steps of a model up, to be compared with those of other lengths; see `LoopRerolling`."""
+    rolling = LoopRerolling(weights, tied, maps=True, counts=counts)
+    return [CommonSubexpressionElimination(), FillsPass(), PiecesPass(counts), rolling, PiecesPass()]
+
+
+def extrapolated(models: Sequence[ir.Model], lengths: Sequence[Length]) -> ir.Model:
+    """The first model with open lengths, which is changed in place.
 
     Args:
         models: of as many steps as `lengths` say, then one for each length that has one step more of it.
@@ -178,7 +185,7 @@ class _Extrapolation:
         for values in zip(*outputs, strict=True):
             self._compare(values)
 
-    def run(self) -> tuple[ir.Model, Sequence[Length]]:
+    def run(self) -> ir.Model:
         """Writes the formulas."""
         self._compare_all()
         graph = self.models[0].graph
@@ -202,8 +209,7 @@ class _Extrapolation:
             node.replace_input_with(index, formula.value)
         graph.sort()
         records.write(self.models[0], [length.recorded() for length in self.lengths])
-        guessed = any(form is not None and form.is_guessed for form in map(form_of, self.edits.values()))
-        return self.models[0], [dataclasses.replace(length, guessed=guessed) for length in self.lengths]
+        return self.models[0]
 
     def _compare(self, values: Values) -> None:
         """Compares values and all that they follow from."""

@@ -19,6 +19,9 @@ from tests.support.examples import TIMES  # noqa: E402
 from tests.support.recurrent_networks import CASES  # noqa: E402
 
 # Batch and steps of the example; others to compare at.
+# The comparison is the tests' own.
+pytestmark = pytest.mark.filterwarnings("ignore:.*later steps are taken:lstm_lower.errors.LstmLowerWarning")
+
 EXAMPLE, OTHERS = (2, 5), ((3, 9), (1, 4), (4, 16))
 # What takes a fifth of a minute and more, for what others show as well.
 HEAVY = {

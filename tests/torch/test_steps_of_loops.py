@@ -15,6 +15,8 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
+from lstm_lower.errors import LstmLowerWarning  # noqa: E402
+from lstm_lower.records import certificate  # noqa: E402
 from lstm_lower.torch.importer import FixedStepsWarning  # noqa: E402
 from tests.torch.test_python_loops import EXAMPLE, OTHERS, compare, loss_of  # noqa: E402
 
@@ -201,7 +203,7 @@ KEPT: dict[str, tuple[Callable[[int, int], float], str]] = {
     "no known function": (lambda t, _: math.tanh(t / 5), r"numbers of which no formula is known \(0, 0\.1974, 0\.3799"),
     "now this and now that": (lambda t, _: (t % 3) / 10, r"no formula is known \(0, 0\.1, 0\.2, \.\.\.\)"),
     "a line or a sine": (lambda t, _: math.sin(t / 10000), r"no formula is known \(0, 0\.0001, "),
-    "another one later": (lambda t, _: min(1.0, t / 50), r"another loss of 'loss' .* for 'x' of shape \[2, 140, 3\]"),
+    "another one later": (lambda t, _: min(1.0, t / 50), r"another loss of 'loss' .* for 'x' of shape \[2, 1024, 3\]"),
 }
 
 
@@ -212,6 +214,67 @@ def test_numbers_that_no_formula_makes_fix_the_length(weight: Callable[[int, int
         _, session = opened(weight)
     with pytest.raises(ll.InvalidInputError, match="requires shape"):
         session.run({"x": torch.randn(2, 12, I).numpy()})
+
+
+class Late(nn.Module):
+    """Its later steps read other places than the first ones tell, or take another branch."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.rows, self.own, self.way = nn.Embedding(600, I), nn.Linear(I, I), way
+
+    def forward(self, x: Any) -> Any:
+        h = torch.zeros(x.size(0), I)
+        for t in range(x.size(1)):
+            place = min(t, 500)
+            told = x[:, place] if self.way == "element" else x[:, t]
+            told = told + self.rows(torch.tensor(place)) if self.way == "number" else told
+            h = self.own(h) if self.way == "branch" and t < 700 else torch.tanh(self.own(h))
+            h = told + torch.tanh(h)
+        return h
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["element", "number", "branch"])
+def test_steps_that_are_others_far_behind_fix_the_length(way: str) -> None:
+    torch.manual_seed(0)
+    # Of a number that the table has no row for the step fails, and the module does not.
+    told = r"(another loss of 'loss'|onnxruntime's error) .* for 'x' of shape \[2, 1024, 3\]"
+    with pytest.warns(FixedStepsWarning, match=told):
+        ll.from_torch(Late(way), torch.randn(2, 5, I), loss_of, example_targets=(), what="gradients")
+
+
+class Tabled(nn.Module):
+    """Takes at most as many steps as it has rows for."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.rows, self.own = nn.Embedding(rows, I), nn.Linear(I, I)
+
+    def forward(self, x: Any) -> Any:
+        h = torch.zeros(x.size(0), I)
+        for t in range(x.size(1)):
+            h = torch.tanh(self.own(h) + x[:, t] + self.rows(torch.tensor(t)))
+        return h
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rows", "steps"), [(2000, 1024), (600, 512), (80, None)])
+def test_the_certificate_says_how_many_steps_were_compared(rows: int, steps: int | None) -> None:
+    torch.manual_seed(0)
+    step = ll.from_torch(Tabled(rows), torch.randn(2, 5, I), loss_of, example_targets=(), what="gradients")
+    also = certificate.parse({entry.key: entry.value for entry in step.metadata_props}).also
+    assert [each["x"] for each in also] == [*([[2, steps, I]] if steps else []), [5, 12, I]]
+
+
+def test_without_a_comparison_an_open_length_is_told() -> None:
+    module, x = Tabled(9), torch.randn(2, 5, I)
+    options: dict[str, Any] = {"example_targets": (), "what": "gradients", "check": False}
+    with pytest.warns(LstmLowerWarning, match=r"taken to be like the first ones \(test_steps_of_loops.py:\d+\)"):
+        step = ll.from_torch(module, x, loss_of, **options)
+    compare(module, ll.Session(step, providers=["CPUExecutionProvider"]), (torch.randn(3, 8, I),))
+    # Whoever names the axis answers for it.
+    ll.from_torch(module, x, loss_of, dynamic_shapes={"x": [1]}, **options)
 
 
 class Outside(nn.Module):

@@ -159,11 +159,6 @@ class Form:
         """Whether it is no whole number."""
         return bool(self.divisor) or self.function != _WHOLE
 
-    @property
-    def is_guessed(self) -> bool:
-        """Whether it may be a function of another kind for other numbers."""
-        return self.ratio is not None or bool(self.divisor) or self.function not in {_WHOLE, _INVERSE}
-
     def far(self) -> float:
         """What stands far behind in a row of the first model."""
         if self.ratio is not None:
