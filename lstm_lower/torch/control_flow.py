@@ -22,6 +22,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, t
 
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.replacement import replaced
+from lstm_lower.torch.aten.tracing import memory
 from lstm_lower.torch.hooks import handed_on, put_in
 from lstm_lower.torch.modes import Args, FunctionMode, Kwargs, VaryingMode
 
@@ -110,7 +111,7 @@ class _Lifted:
                     _OUTER.reset(within)
             self._specs.append(tree_flatten(result)[1])
         self._captured = tuple(finding.found.values())
-        self.rest = (*further, *self._captured)
+        self.rest = tuple(_distinct([*given, *self._captured])[len(self.leaves) :])
         # What is carried varies where anything does.
         self._varies = any(map(mode.varies, (*given, *self._captured)))
         self.functions = [self._lifted(function) for function in flat]
@@ -301,11 +302,13 @@ _PLAIN: dict[Any, Function] = {
 
 
 def _distinct(values: Sequence[Any]) -> list[Any]:
-    """Operands of which none occurs twice, for which PyTorch writes functions with two parameters of one name."""
+    """Operands of which none is a view of another, nor occurs twice: PyTorch refuses the first, or names both alike."""
     found: list[Any] = []
+    taken: set[int] = set()
     for x in values:
-        occurs = isinstance(x, Tensor) and any(x is y for y in found)
-        found.append(x.clone() if occurs else x)
+        held = memory(x) if isinstance(x, Tensor) else 0
+        found.append(x.clone() if held in taken else x)
+        taken |= {held} - {0}
     return found
 
 

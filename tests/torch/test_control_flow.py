@@ -27,6 +27,8 @@ class Flow(nn.Module):
         torch.manual_seed(2)
         self.layer = nn.Linear(3, 3)
         self.cells = nn.GRU(3, 3, batch_first=True)
+        if kind == "views":
+            self.turned = nn.utils.parametrizations.orthogonal(nn.Linear(3, 3))
 
     def forward(self, x: Any) -> Any:
         return getattr(self, f"{self.kind}_plain" if self.plain else self.kind)(x)
@@ -102,6 +104,21 @@ class Flow(nn.Module):
             carried = carried + part
         return torch.stack(parts, 1)
 
+    def views(self, x: Any) -> Any:
+        """Views of what is given, or read, too; PyTorch takes orthogonal weights apart."""
+        y = self.turned(x)
+        y = torch.cond(x.sum() > 0, lambda a, b: self.layer(a) * b, lambda a, b: a + b * y[:, :1], (y, y[..., :1]))
+        return scan(lambda a, part: (a + part, a * part), y[:, 0], y, dim=1)[1]
+
+    def views_plain(self, x: Any) -> Any:
+        y = self.turned(x)
+        y = self.layer(y) * y[..., :1] if x.sum() > 0 else y + y[..., :1] * y[:, :1]
+        carried, parts = y[:, 0], []
+        for part in y.unbind(1):
+            parts.append(carried * part)
+            carried = carried + part
+        return torch.stack(parts, 1)
+
     def nested(self, x: Any) -> Any:
         """Carries and results in parts, and what is done for each part."""
 
@@ -139,7 +156,7 @@ class Flow(nn.Module):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["cond", "given", "loop", "scan", "masked", "twice", "nested"])
+@pytest.mark.parametrize("kind", ["cond", "given", "loop", "scan", "masked", "twice", "views", "nested"])
 def test_gradients_are_those_of_python(kind: str) -> None:
     module = Flow(kind)
     step = ll.from_torch(module, torch.rand(2, 5, 3), "mse", what="gradients")
