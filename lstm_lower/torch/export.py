@@ -150,10 +150,11 @@ def settled(traced: Traced, tracing: Callable[..., Traced]) -> tuple[Traced, Exp
         UnsupportedOpError: PyTorch cannot trace it, or an operator has no translation.
     """
     while True:
+        shapes = shapes_of(traced.program)  # a formula that decides by an open size makes a number of it
         try:
             exported = write(traced)
         except OpenSizeError as error:
-            found = axes_of(shapes_of(traced.program), traced.names, dict.fromkeys(error.symbols, error.reason))
+            found = axes_of(shapes, traced.names, dict.fromkeys(error.symbols, error.reason))
             if not found:
                 raise
             check_open(traced.wanted, found)

@@ -194,13 +194,37 @@ def test_a_formula_of_open_sizes_that_is_1_in_the_example_is_open() -> None:
 
 
 @pytest.mark.slow
-def test_sizes_by_which_pytorchs_formulas_decide_are_fixed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("decides", [lambda size: size // 2 == 2, lambda size: size == 4, lambda size: size - 3 == 1])
+def test_sizes_by_which_pytorchs_formulas_decide_are_fixed(monkeypatch: pytest.MonkeyPatch, decides: Any) -> None:
     monkeypatch.delitem(TRANSLATIONS, torch.ops.aten.tanh.default)
-    formulas = {torch.ops.aten.tanh.default: lambda x: x * 2 if x.shape[0] // 2 == 2 else x * 3}
+    formulas = {torch.ops.aten.tanh.default: lambda x: x * 2 if decides(x.shape[0]) else x * 3}
     monkeypatch.setattr("lstm_lower.torch.aten.decompositions._table", lambda: formulas)
     exported = export(torch.nn.Tanh(), torch.zeros(4, 3))
     assert exported.fixed == {("input", 0): "a formula of PyTorch's own decides by it"}
     assert exported.left_open == exported.fixed
+
+
+@pytest.mark.slow
+def test_a_size_that_pytorchs_formula_of_a_bilinear_layer_takes_as_it_is() -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.Bilinear(2, 2, 3)
+
+    class Cut(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x: Any) -> Any:
+            y = self.layer(x[..., 4:], x[..., 4:])
+            # PyTorch's formula of the layer is taken where something else has to be taken apart.
+            return y.scatter(-2, y.detach().argsort(1), 0.5)
+
+    module, x, y = Cut(), torch.randn(5, 6), torch.randn(5, 3)
+    step = ll.from_torch(module, torch.randn(4, 6), "mse", what="gradients")
+    assert {name: set(axes) for name, axes in fixed_axes(step).items()} == {"x": {"1"}}
+    torch.nn.functional.mse_loss(module(x), y).backward()
+    got = ll.Session(step).run({"x": x.numpy(), "target": y.numpy()})
+    np.testing.assert_allclose(got["grad/layer.weight"], layer.weight.grad, rtol=1e-4, atol=1e-6)
 
 
 class Paired(torch.nn.Module):
