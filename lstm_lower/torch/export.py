@@ -411,7 +411,7 @@ def _captured(
     def captured() -> tuple[torch.export.ExportedProgram, Collection[str]]:
         functions = Functions()
         intercepting = Interception(step, functions)
-        begun = step.register_forward_pre_hook(intercepting.begin)
+        begun = step.register_forward_pre_hook(lambda _, inputs: intercepting.vary(inputs[: step.varying]))
         with _quiet(), _tracing(step, functions), attributes_kept(step), reads.recorded(), intercepting, begun:
             program = torch.export.export(step, tuple(tensors), dynamic_shapes=(shapes,), strict=False)
         return program, intercepting.known.read

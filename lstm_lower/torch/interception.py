@@ -48,10 +48,6 @@ class Interception(VaryingMode):
             **control_flow.handlers(self),
         }
 
-    def begin(self, step: Any, inputs: tuple[Tensor, ...]) -> None:
-        """Takes down the inputs of which gradients are taken."""
-        self.vary(inputs[: step.varying])
-
     def on_call(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
         """Calls ours where there is one, else PyTorch's."""
         if _traced_by_itself():
