@@ -475,10 +475,10 @@ class _Rolling:
         readers += [node for each in readers if std.Unsqueeze.matches(each) for node, _ in each.outputs[0].uses()]
         for node in dict.fromkeys(node for node in readers if std.Concat.matches(node)):
             self._join(node, values, sequence)
-        for step, value in enumerate(values):
-            if not self._is_read(value):
-                continue
-            if step == len(values) - 1 and final is not None:
+        read = [(step, value) for step, value in enumerate(values) if self._is_read(value)]
+        for step, value in read:
+            # Of many that are read the last is an element like others: they may be those of every second step.
+            if step == len(values) - 1 and final is not None and len(read) < LEAST_STEPS:
                 b.replace(value, final.value)
                 continue
             place = len(values) - 1 - step if self.reverse else step
