@@ -79,8 +79,9 @@ def resized(x: Tensor, shape: Sequence[int]) -> Tensor:
     if not x.is_floating_point():
         return repeated
     shares = torch.rand(list(shape), generator=torch.Generator().manual_seed(0), dtype=x.dtype).to(x.device)
-    # A constant may well be just of the right shape.
-    return shares if bool((x == x.flatten()[0]).all()) else repeated * (1 - shares / 5)
+    # A constant may well be just of the right shape; whole numbers are often flags.
+    constant, whole = (bool((x == each).all()) for each in (x.flatten()[0], x.round()))
+    return shares if constant else repeated if whole else repeated * (1 - shares / 5)
 
 
 def of_fewer(inputs: Sequence[Tensor], shares: Iterable[Fraction]) -> list[Tensor]:
