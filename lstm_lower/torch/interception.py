@@ -97,8 +97,8 @@ class Interception(VaryingMode):
         A tensor that is changed in place keeps the gradient that it has: what it is changed by has none.
         """
         operands = [*filter(is_differentiable, _tensors((args, kwargs)))]
-        if all(self._has_no_gradient(x) for x in operands):
-            # Views among these remain views.
+        if _is_filled(func) or all(self._has_no_gradient(x) for x in operands):
+            # Views among these remain views, and what is filled is no view.
             return self._made_stopped(self._result(func, args, kwargs))
         target = kwargs.get("out", args[0] if args else None)
         before = target.clone() if any(x is target for x in operands) else None

@@ -189,6 +189,56 @@ class Segments(nn.Module):
         return torch.cat(made, 1)
 
 
+class Pairs(nn.Module):
+    """Each step of the second layer reads two states of the first one, as a pyramid of listeners does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lower, self.upper = nn.GRUCell(I, H), nn.GRUCell(2 * H, H)
+
+    def forward(self, x: Any) -> Any:
+        h, g, states, made = x.new_zeros(x.size(0), H), x.new_zeros(x.size(0), H), [], []
+        for t in range(x.size(1)):
+            h = self.lower(x[:, t], h)
+            states.append(h)
+        for t in range(0, x.size(1), 2):
+            g = self.upper(torch.cat([states[t], states[t + 1]], -1), g)
+            made.append(g)
+        return torch.stack(made, 1)
+
+
+class Marked(nn.Module):
+    """Reads the state at a place that flags say, numbers of which the whole part is taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(I, H)
+
+    def forward(self, x: Any, flags: Any) -> Any:
+        h, made = x.new_zeros(x.size(0), H), []
+        for t in range(x.size(1)):
+            h = torch.where(flags[:, t, None].bool(), self.cell(x[:, t], h), h)
+            made.append(h)
+        return torch.stack(made, 1).gather(1, (flags.long().sum(1) - 1).view(-1, 1, 1).expand(-1, 1, H))
+
+
+class Returns(Advantages):
+    """Backwards over rewards, under `no_grad` and into a tensor like these."""
+
+    def forward(self, observed: Any, rewards: Any) -> Any:
+        values = self.value(observed).squeeze(-1)
+        with torch.no_grad():
+            made, advantage = torch.zeros_like(rewards), 0
+            for step in reversed(range(rewards.size(0))):
+                advantage = rewards[step] + 0.9 * values[step + 1] - values[step] + 0.8 * advantage
+                made[step] = advantage
+        return made * values[:-1]
+
+
+def flags(batch: int, steps: int) -> Any:
+    return (torch.arange(steps) <= torch.arange(batch)[:, None]).float()
+
+
 Inputs = Callable[[int, int], tuple[Any, ...]]
 CASES: dict[type[nn.Module], Inputs] = {
     Rows: lambda b, t: (
@@ -206,6 +256,9 @@ CASES: dict[type[nn.Module], Inputs] = {
     MixedExactly: lambda b, t: (torch.randn(b, t + 1, I), torch.rand(b, t - 1)),
     Segments: lambda b, t: (torch.randn(b, 2 * t, I),),
     Growing: lambda b, t: (torch.randn(b, t, I),),
+    Pairs: lambda b, t: (torch.randn(b, 2 * t, I),),
+    Marked: lambda b, t: (torch.randn(b, t, I), flags(b, t)),
+    Returns: lambda b, t: (torch.randn(t + 1, b, I), torch.randn(t, b)),
     LastValid: lambda b, t: (torch.randn(b, t, I), t - torch.arange(b) % 2),
 }
 

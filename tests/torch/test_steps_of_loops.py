@@ -17,6 +17,7 @@ from torch import nn  # noqa: E402
 
 from lstm_lower.errors import LstmLowerWarning  # noqa: E402
 from lstm_lower.records import certificate  # noqa: E402
+from lstm_lower.torch.aten.registry import line  # noqa: E402
 from lstm_lower.torch.importer import FixedStepsWarning  # noqa: E402
 from tests.torch.test_python_loops import EXAMPLE, OTHERS, compare, loss_of  # noqa: E402
 
@@ -144,6 +145,12 @@ def test_a_state_of_too_many_steps_before_fixes_the_length() -> None:
         step = ll.from_torch(Far(), torch.randn(2, 5, I), loss_of, example_targets=(), what="input_gradient")
     with pytest.raises(ll.InvalidInputError, match="requires shape"):
         ll.Session(step, providers=["CPUExecutionProvider"]).run({"x": torch.randn(2, 12, I).numpy()})
+
+
+def test_a_line_that_pytorch_has_written_is_none_of_a_reason() -> None:
+    written = 'File "<eval_with_key>.7", line 3, in forward'
+    assert line(written) is None
+    assert line(f'File "/models/model.py", line 12, in forward\n    x = f(x)\n{written}') == "model.py:12"
 
 
 class Timed(nn.Module):

@@ -231,8 +231,8 @@ def line(stack: str) -> str | None:
 
 
 def innermost_line(stack: str) -> tuple[str, int] | None:
-    """Its file and number."""
-    frames = re.findall(r'File "([^"]+)", line (\d+)', stack)
+    """Its file and number, if it is no line that PyTorch has written for a trace."""
+    frames = re.findall(r'File "(?!<eval_with_key>)([^"]+)", line (\d+)', stack)
     return (frames[-1][0], int(frames[-1][1])) if frames else None
 
 
