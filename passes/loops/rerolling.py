@@ -33,7 +33,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, Workspace
 from lstm_lower.graph.edit import detach, remove_unread
 from lstm_lower.graph.facts import Facts
-from lstm_lower.graph.subgraphs import subgraphs_of, with_inner
+from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.passes.loops.views.rows import (
     Carried,
     Code,
@@ -83,11 +83,14 @@ class LoopRerolling(Pass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rolls."""
         modified, unread = False, set(unread_weights(model))
-        for graph in list(with_inner(model.graph)):
+        waiting = [model.graph]
+        for graph in waiting:
             modified |= self._flatten(graph)
             for maps in (False, True) if self.maps else (False,):
                 while self._roll_one(graph, maps=maps):
                     modified = True
+            # Bodies of loops that were rolled up may hold steps, too.
+            waiting += (inner for node in graph for inner in subgraphs_of(node))
         # The numbers of steps; weights that nothing read before may be a training step's state.
         for name in set(unread_weights(model)) - unread if modified else ():
             del model.graph.initializers[name]

@@ -474,3 +474,24 @@ class Warping(nn.Module):
                 before = torch.stack([table[i][j + 1], table[i + 1][j], table[i][j]], 1)
                 table[i + 1][j + 1] = distances[:, i, j] - torch.logsumexp(-before, 1)
         return table[n][m]
+
+
+@case(lambda batch, steps: (torch.randn(batch, steps, I), torch.randn(batch, steps, I)))
+class WarpingByRows(nn.Module):
+    """The same table by its rows: each is a loop within a step, and begins anew."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(I, I)
+
+    def forward(self, x: Any, y: Any) -> Any:
+        costs = torch.cdist(self.lin(x), y)
+        far = torch.full((x.size(0), 1), 1e4)
+        above = torch.cat([torch.zeros(x.size(0), 1), far.expand(-1, y.size(1))], 1)
+        for i in range(x.size(1)):
+            row = [far[:, 0]]
+            for j in range(y.size(1)):
+                near = torch.stack([above[:, j], above[:, j + 1], row[-1]], 1)
+                row.append(costs[:, i, j] - torch.logsumexp(-near, 1))
+            above = torch.stack(row, 1)
+        return above[:, -1]
