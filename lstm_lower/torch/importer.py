@@ -332,8 +332,8 @@ def _tell_fixed_steps(module: nn.Module, step: ir.Model, exported: Exported, *, 
     """Records why axes have the example's size; warns of those that forward leaves open, and of steps not compared."""
     step.metadata_props[FIXED_AXES] = json.dumps(by_input(exported.fixed))
     told = [f"axis {axis} of '{name}' ({why})" for (name, axis), why in exported.left_open.items()]
-    name, lines = type(module).__name__, [length.line for length in exported.traced.lengths]
-    if lines and not check and exported.traced.wanted == "auto":
+    name, lines = type(module).__name__, [] if check else [length.line for length in exported.traced.lengths]
+    if lines and exported.traced.wanted == "auto":
         warnings.warn(
             f"{name} has loops in Python whose later steps are taken to be like the first ones ({some(lines)}), which "
             "check=True compares with PyTorch; dynamic_shapes that names their axes takes them as they are",
