@@ -53,8 +53,8 @@ _Taken = Callable[[str, Array, Any], Array | Agreed]
 _OfStep = dict[Kind, dict[str, Array]]
 
 _FRAMEWORK = f"PyTorch {torch.__version__}"
-# How often weights are moved in their last places, and by how many of these.
-_MOVES, _PLACES = 3, 4
+# How often weights are moved in their last places at the most, and by how many of these.
+_MOVES, _PLACES = 24, 4
 # Weights whose updates are compared at once: a share of all, and bytes beside it.
 _SHARE, _AT_ONCE = 4, 1 << 22
 # Namespaces of operators whose gradients are PyTorch's own, or written by us.
@@ -468,23 +468,23 @@ class _Beside:
                 loss = checked_loss(self._targets.loss(result, flat[0].shape))
             yield named, loss, wanted
 
-    def _moved(self) -> Sequence[Results]:
-        """Results from weights, gradients and inputs that differ in last places, unless whole; then in float64."""
-        found: list[Results] = []
-        own: list[Tensor] = [x for x in self._made.module.parameters() if x.is_floating_point()]
-        own += [x for x in self._inputs if x.is_floating_point() and bool((x != x.round()).any())]
-        for number in range(_MOVES):
-            rng = np.random.default_rng(number)
-            with contextlib.suppress(Exception), _holding(own, functools.partial(_nearby, rng=rng)), self._run() as run:
-                _move_gradients(run[1], rng)
-                found.append(self._of_run(*run))  # type: ignore[arg-type]
+    def _moved(self) -> Iterator[Results]:
+        """Results in float64; then from weights, gradients and inputs that differ in last places, unless whole."""
         held = [*self._made.module.parameters(), *self._made.module.buffers(), *self._inputs, *self._targets.values]
+        found: Results = {}
         with contextlib.suppress(Exception), contextlib.ExitStack() as entered:
             entered.callback(torch.set_default_dtype, torch.get_default_dtype())
             torch.set_default_dtype(torch.float64)
             entered.enter_context(_holding([x for x in held if x.is_floating_point() and x.is_leaf], Tensor.double))
-            found.append(self._of_run(*entered.enter_context(self._run())))  # type: ignore[arg-type]
-        return found
+            found = self._of_run(*entered.enter_context(self._run()))  # type: ignore[assignment]
+        yield found
+        own: list[Tensor] = [x for x in self._made.module.parameters() if x.is_floating_point()]
+        own += [x for x in self._inputs if x.is_floating_point() and bool((x != x.round()).any())]
+        for rng in map(np.random.default_rng, range(_MOVES)):
+            with contextlib.suppress(Exception), _holding(own, functools.partial(_nearby, rng=rng)), self._run() as run:
+                _move_gradients(run[1], rng)
+                found = self._of_run(*run)  # type: ignore[assignment]
+            yield found
 
     # The step's side.
 

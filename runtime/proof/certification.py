@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,9 @@ _ROUNDED = {8: 1e-7, 4: 1e-4, 2: 5e-2}
 _SMALL = 1e-2
 # A new value is rounded itself, by units of its last place, which are much of a small change.
 _LAST_PLACES = 4
+# So many results that are as good as the framework's are always looked at, and more where they need only be so many
+# times as far apart to explain a difference.
+_FEW, _NEARLY = 4, 4
 
 
 class NotComparedError(Exception):
@@ -147,7 +150,7 @@ def compare(
     step: Results,
     framework: Expected,
     *,
-    moved: Callable[[], Sequence[Results]] = tuple,
+    moved: Callable[[], Iterable[Results]] = tuple,
     before: Mapping[str, Array] | None = None,
     narrow: bool = False,
 ) -> StepComparison:
@@ -157,7 +160,7 @@ def compare(
         step: kind -> name -> array, as the step returns it; what it has not is left out or `None`.
         framework: the same of the framework. Each name that it has is compared, and no other.
         moved: the framework's results from weights that differ in their last places, or in more digits; called only
-            where something differs. Three of them tell more than chance.
+            where something differs. A few tell more than chance; more are taken only where they may explain what does.
         before: value before the step of each update, which is compared by what it changes.
         narrow: whether something is computed in half precision or bfloat16, whatever dtype results have.
     """
@@ -179,11 +182,22 @@ def compare(
             if not error <= pair.allowed(narrow=narrow):
                 suspects[kind, name] = pair
     differences, undecided = [], {}
-    others = moved() if suspects else ()
+    spread = dict.fromkeys(suspects, 0.0)
+
+    def explained(key: tuple[Kind, str], times: float = 1.0) -> bool:
+        pair = suspects[key]
+        return is_rounding(pair.apart(pair.actual), pair.allowed(narrow=narrow), apart=times * spread[key])
+
+    for number, other in enumerate(moved() if suspects else (), 1):
+        for (kind, name), pair in suspects.items():
+            if (array := other.get(kind, {}).get(name)) is not None:
+                spread[kind, name] = max(spread[kind, name], pair.apart(array))
+        left = [key for key in suspects if not explained(key)]
+        if number >= _FEW and not any(explained(key, _NEARLY) for key in left):
+            break
     for (kind, name), pair in suspects.items():
-        arrays = [array for other in others if (array := other.get(kind, {}).get(name)) is not None]
-        apart = max(map(pair.apart, arrays), default=0.0)
-        if not is_rounding(pair.apart(pair.actual), pair.allowed(narrow=narrow), apart=apart):
+        apart = spread[kind, name]
+        if not explained((kind, name)):
             absent = step.get(kind, {}).get(name) is None, framework[kind][name] is None
             differences.append(ResultDifference(kind, name, _said(kind, pair, errors[kind][name], absent)))
         elif apart > DECIDING * pair.magnitude:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,22 @@ def test_what_is_as_near_as_moved_weights_passes() -> None:
     near, far = {"gradient": {"w": array(1.001)}}, {"gradient": {"w": array(1.5)}}
     assert not compare(near, expected, moved=lambda: [{"gradient": {"w": array(1.0005)}}]).differences  # type: ignore[arg-type]
     assert names(compare(far, expected, moved=lambda: [{"gradient": {"w": array(1.0005)}}]))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("error", "asked", "differs"), [(3e-3, 6, False), (3e-3, 5, True), (0.5, 4, True)])
+def test_more_is_asked_of_the_framework_where_it_may_explain_a_difference(
+    error: float, asked: int, *, differs: bool
+) -> None:
+    taken = 0
+
+    def moved() -> Iterator[certification.Results]:
+        nonlocal taken
+        for number in range(6 if asked > 5 else 5):
+            taken += 1
+            yield {"gradient": {"w": array(1 + (8e-4 if number == 5 else 3e-4))}}
+
+    found = compare({"gradient": {"w": array(1 + error)}}, {"gradient": {"w": array(1)}}, moved=moved)
+    assert (bool(found.differences), taken) == (differs, asked)
 
 
 def test_a_kink_is_not_decided() -> None:
