@@ -16,14 +16,14 @@ def environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, **more}
 
 
-def output_of(code: str, *arguments: str) -> str:
-    """What a process of its own prints that runs some Python.
+def output_of(code: str, *arguments: str, **variables: str) -> str:
+    """What a process of its own prints that runs some Python, with more variables of its environment.
 
     Raises:
         SystemExit: it failed; the message is what it wrote on standard error.
     """
     command = [sys.executable, "-c", code, *arguments]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment())
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment(**variables))
     if done.returncode:
         raise SystemExit(done.stderr)
     return done.stdout

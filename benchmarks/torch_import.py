@@ -1,7 +1,8 @@
 """`python -m benchmarks import-torch`: processor time and memory of `from_torch`, beside PyTorch's export of a module.
 
 Each model has a process of its own, which has imported a small one of the kind before: what is loaded and kept once in
-a process counts for neither side. Seconds are those of the processor, all threads together. Needs the extra [torch].
+a process counts for neither side. Seconds are those of the processor, all threads together; PyTorch's threads sleep
+while they wait (`OMP_WAIT_POLICY`), since otherwise each counts as work that another one has. Needs the extra [torch].
 """
 
 from __future__ import annotations
@@ -205,7 +206,7 @@ def measure(model: str, runs: int) -> TorchImportTimes:
     if model not in MODELS:
         raise InvalidInputError(f"--model requires one of {', '.join(MODELS)}, got {model}")
     code = f"import sys; from {__name__} import times; times(sys.argv[1])"
-    every = [TorchImportTimes(**json.loads(output_of(code, model))) for _ in range(runs)]
+    every = [TorchImportTimes(**json.loads(output_of(code, model, OMP_WAIT_POLICY="PASSIVE"))) for _ in range(runs)]
     least = {
         field.name: min(getattr(each, field.name) for each in every) for field in dataclasses.fields(TorchImportTimes)
     }
