@@ -273,16 +273,13 @@ class _Beside:
             if together is None and self._taken:
                 self.also.append(self._shapes)
                 return {}
-            example = self._sizes.example
             said = {
                 symbol: fault.said
                 for symbol, size in grown.items()
-                if (fault := self._fault({**example, symbol: size}) or self._unless_taken(symbol))
+                if (fault := self._fault({**self._sizes.example, symbol: size}) or self._unless_taken(symbol))
             }
-            if together is not None and not said:
-                said = dict.fromkeys(grown, together.said)
-            if said:
-                return self._sizes.axes(said)
+            if together is not None or said:
+                return self._sizes.axes(said or dict.fromkeys(grown, together.said if together else ""))
         return {}
 
     def _unless_taken(self, symbol: Any) -> _Fault | None:

@@ -7,6 +7,7 @@ that are taken while a trace becomes ONNX. What follows from them shows where th
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -78,10 +79,13 @@ class OpenSizes:
                         break
 
     def grown(self) -> Iterator[Sizes]:
-        """Sizes that are all larger, more than twice, or by a little. Those that are equal become unequal."""
+        """Sizes that are all larger, more than twice, or by a little. Equal ones become unequal first, then stay so."""
         factors = (2, 1) if sum(tensor.numel() for tensor in self._tensors) <= _LARGE else (1,)
-        for factor in factors if self.example else ():
-            yield {symbol: factor * size + 1 + number for number, (symbol, size) in enumerate(self.example.items())}
+        sizes = [*self.example.values()]
+        places = dict.fromkeys([(*range(len(sizes)),), (*map(sizes.index, sizes),)])
+        for factor, numbers in itertools.product(factors if sizes else (), places):
+            pairs = zip(self.example.items(), numbers, strict=True)
+            yield {symbol: factor * size + 1 + number for (symbol, size), number in pairs}
 
     def inputs(self, tensors: Sequence[Tensor], sizes: Sizes) -> list[Tensor]:
         """Inputs of some sizes, with values like those of others."""

@@ -23,6 +23,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 from torch.autograd import Function  # noqa: E402
+from torch.nn import functional  # noqa: E402
 
 from lstm_lower.torch import autograd_comparison, optimizers  # noqa: E402
 from lstm_lower.torch.importer import FIXED_AXES, FixedStepsWarning  # noqa: E402
@@ -83,6 +84,21 @@ def test_what_is_open_is_compared_at_other_sizes() -> None:
     step = ll.from_torch(Net(), torch.randn(5, 4), "mse", what="gradients")
     assert compared(step).also == [{"x": [11, 4], "target": [11, 2]}]
     assert "at x [5, 4], target [5, 2], and at x [11, 4], target [11, 2]; " in compared(step).described()
+
+
+class Spelling(nn.Linear):
+    """Takes as many texts as sequences, which its trace does not say."""
+
+    def forward(self, x: Any, text: Any) -> Any:
+        scores = super().forward(x).log_softmax(-1).transpose(0, 1)
+        lengths = (each.new_full((each.shape[0],), each.shape[1], dtype=torch.int64) for each in (x, text))
+        return {"objective": functional.ctc_loss(scores, text, *lengths)}
+
+
+def test_sizes_that_are_equal_stay_so_where_the_module_does_not_take_others() -> None:
+    example = torch.randn(3, 30, 4), torch.randint(1, 5, (3, 2))
+    step = ll.from_torch(Spelling(4, 5), example, "objective")
+    assert compared(step).also == [{"x": [7, 62, 4], "text": [7, 8]}]
 
 
 def test_an_axis_is_fixed_for_which_a_gradient_alone_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
