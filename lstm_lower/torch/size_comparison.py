@@ -79,7 +79,7 @@ class OpenSizes:
                         break
 
     def grown(self) -> Iterator[Sizes]:
-        """Sizes that are all larger, more than twice, or by a little. Equal ones become unequal first, then stay so."""
+        """All sizes larger, more than twice, or by a little. Equal ones become unequal first, then stay equal."""
         factors = (2, 1) if sum(tensor.numel() for tensor in self._tensors) <= _LARGE else (1,)
         sizes = [*self.example.values()]
         places = dict.fromkeys([(*range(len(sizes)),), (*map(sizes.index, sizes),)])

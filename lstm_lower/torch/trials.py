@@ -9,14 +9,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from lstm_lower.records.lengths import Place
 from lstm_lower.torch.aten.tracing import memory
 from lstm_lower.torch.control_flow import Plainly
 from lstm_lower.torch.interface import Step, attributes_kept, copied_weights
-from lstm_lower.torch.modes import Args, Kwargs, OperatorMode
+from lstm_lower.torch.modes import Args, FunctionMode, Kwargs, OperatorMode
 from lstm_lower.torch.wrappers import eagerly
 
 
@@ -133,7 +132,7 @@ class Trials:
             return False
         return True
 
-    def results(self, inputs: Sequence[Tensor], mode: Any = None) -> Sequence[Tensor]:
+    def results(self, inputs: Sequence[Tensor], mode: FunctionMode | OperatorMode | None = None) -> Sequence[Tensor]:
         """What the module computes, under a mode.
 
         Raises:
@@ -144,7 +143,7 @@ class Trials:
             with mode or contextlib.nullcontext():
                 return self._run(inputs)
 
-    def moved(self, mode: TorchFunctionMode) -> list[str]:
+    def moved(self, mode: FunctionMode) -> list[str]:
         """Names of parameters, and of complex buffers, that the module writes into, run under a mode.
 
         That their values are others afterwards does not show it: a moving average is equal to what it begins as a copy
