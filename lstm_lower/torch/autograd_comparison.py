@@ -147,9 +147,10 @@ def certified(made: TorchStep, *, known: bool = False) -> Certificate:
     example = beside.sizes()
     if not known and (axes := beside.differing_axes()):
         raise OtherSizesError(axes)
+    also = [*beside.also]
     recorded = zip(lengths.parse(made.step.metadata_props), beside.least(), strict=True)
     lengths.write(made.step, [dataclasses.replace(length, least=least) for length, least in recorded])
-    return certification.certificate(_FRAMEWORK, example, comparison, beside.left_out, also=beside.also)
+    return certification.certificate(_FRAMEWORK, example, comparison, beside.left_out, also=also)
 
 
 def _way(made: TorchStep) -> dict[str, str]:
@@ -203,8 +204,8 @@ class _Beside:
         self._targets = Targets(made.step, made.formula, self._loss(), self._step.loss is None, made.targets)
         # Whether updates are still to be computed from the step's gradients.
         self._updates_follow = made.what == "train"
-        # Whether the module has taken the sizes that were tried last, and their shapes.
-        self._taken, self._shapes = True, self.sizes()
+        # Whether the module has taken the sizes that were tried last, and whether that shows anything.
+        self._taken, self._shows = True, True
 
     def sizes(self) -> dict[str, Sequence[int]]:
         """The shapes of inputs and targets."""
@@ -264,53 +265,50 @@ class _Beside:
             fault = self._fault(sizes)
             if fault and not (fault.raised and where):
                 alone[symbol] = where + fault.said
-            elif self._taken and sizes[symbol] > self._sizes.example[symbol] and symbol in self._sizes.traced:
-                self.also.append(self._shapes)
         if alone:
             return self._sizes.axes(alone)
         for grown in self._sizes.grown():
             together = self._fault(grown)
-            if together is None and self._taken:
-                self.also.append(self._shapes)
+            if together is None and self._shows:
                 return {}
             said = {
                 symbol: fault.said
                 for symbol, size in grown.items()
-                if (fault := self._fault({**self._sizes.example, symbol: size}) or self._unless_taken(symbol))
+                if (fault := self._fault({**self._sizes.example, symbol: size}) or self._unless_shown(symbol))
             }
             if together is not None or said:
                 return self._sizes.axes(said or dict.fromkeys(grown, together.said if together else ""))
         return {}
 
-    def _unless_taken(self, symbol: Any) -> _Fault | None:
+    def _unless_shown(self, symbol: Any) -> _Fault | None:
         """How they differ where the module has not taken a size that grew a little."""
         example = self._sizes.example
-        return None if self._taken else self._fault({**example, symbol: 2 * example[symbol]})
+        return None if self._shows else self._fault({**example, symbol: 2 * example[symbol]})
 
     def _fault(self, sizes: Sizes) -> _Fault | None:
-        """How the step differs from the module at some sizes; nothing where the module does not take them."""
+        """How the step differs from the module at some sizes; nothing where that does not take them, or overflows."""
         kept = self._inputs, self._targets
         whole = () if self._targets.follows else self._targets.values
         tensors = self._sizes.inputs([*self._inputs, *whole], sizes)
         count = len(self._inputs)
         self._inputs = tensors[:count]
         self._targets = self._targets.resized(tensors[count:])
-        self._taken, self._updates_follow = True, False
+        self._taken, self._shows, self._updates_follow = True, True, False
         try:
             with self._variation.of_module():
-                comparison = self._comparison()
-            self._shapes = self.sizes()
+                differences = self._comparison().differences
+            self.also += [] if differences or not self._shows else [self.sizes()]
         except FailedRunError as error:
             return _Fault(f"a step with {error} for {self._said()}", raised=True)
         except NotComparedError as error:
-            self._taken = False
+            self._taken = self._shows = False
             self.left_out["other sizes"] = str(error)
             return None
         except Exception:  # noqa: BLE001
-            self._taken = False
+            self._taken = self._shows = False
             return None
         else:
-            told = [f"{each.kind} of '{each.name}' ({each.said})" for each in comparison.differences]
+            told = [f"{each.kind} of '{each.name}' ({each.said})" for each in differences if self._shows]
             return _Fault(f"a step with another {told[0]} for {self._said()}") if told else None
         finally:
             self._inputs, self._targets = kept
@@ -463,6 +461,7 @@ class _Beside:
             else:
                 self._targets.fit({**dict(self._examples()), **named}, flat[0])
                 loss = checked_loss(self._targets.loss(result, flat[0].shape))
+            self._shows &= bool(loss.isfinite().all())
             yield named, loss, wanted
 
     def _moved(self) -> Iterator[Results]:

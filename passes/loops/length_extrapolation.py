@@ -8,7 +8,6 @@ that has a formula (`step_formulas`) is written as it; of anything else a model 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -22,7 +21,7 @@ from lstm_lower.graph.edit import detach
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.values import Array
 from lstm_lower.passes.loops.common_subexpression_elimination import CommonSubexpressionElimination
-from lstm_lower.passes.loops.rerolling import LEAST_STEPS, LoopRerolling
+from lstm_lower.passes.loops.rerolling import LoopRerolling
 from lstm_lower.passes.loops.views.step_formulas import Formulas, form_of, numbers_said
 from lstm_lower.passes.model_pass import Pass
 from lstm_lower.records import lengths as records
@@ -105,24 +104,22 @@ class PiecesPass(Pass):
 
 
 class FillsPass(Pass):
-    """Makes tensors of one number each, as many as a loop has steps, of constants, which may go by the step."""
+    """Makes tensors of one number each of constants, which may go by the step, or by how many there are."""
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Replaces ConstantOfShapes of one shape."""
-        filled: dict[ir.Value | None, list[ir.Node]] = {}
-        for node in model.graph:
-            if std.ConstantOfShape.matches(node):
-                filled.setdefault(node.inputs[0], []).append(node)
-        many = [nodes for nodes in filled.values() if len(nodes) >= LEAST_STEPS]
-        for node in itertools.chain(*many):
+        """Replaces ConstantOfShapes."""
+        modified = False
+        for node in list(model.graph):
             b = Builder.before(node, self.context.space)
             view = std.ConstantOfShape.of(node, b.facts)
-            number = b.constant(0, ir.DataType.FLOAT)
-            if view is not None and view.fill is not None:
-                number = b.constant(view.fill.numpy().reshape(()), view.fill.dtype)
-            b.replace(node.outputs[0], b.op(std.Expand, number, node.inputs[0]))
-            detach(node)
-        return ir.passes.PassResult(model, modified=bool(many))
+            if view is not None:
+                number = b.constant(0, ir.DataType.FLOAT)
+                if view.fill is not None:
+                    number = b.constant(view.fill.numpy().reshape(()), view.fill.dtype)
+                b.replace(node.outputs[0], b.op(std.Expand, number, node.inputs[0]))
+                detach(node)
+                modified = True
+        return ir.passes.PassResult(model, modified=modified)
 
 
 def _is_read(value: ir.Value) -> bool:

@@ -388,8 +388,10 @@ class CTC(Loss):
         length = b.sizes([prediction.size(0)]).reshape()
         numbers = up_to(b, length).unsqueeze(1, 2)
         total, _ = ctc.total_of(paths, *ctc.forward(paths, emissions, numbers < steps.unsqueeze(0)))
-        impossible = prediction.like(0.0 if self.zero_infinity else float("inf"))
-        each = b.where(total > ctc.LOG_ZERO / 2, -total, impossible)
+        possible = total > ctc.LOG_ZERO / 2
+        infinite = prediction.like(float("inf"))
+        # A factor, so that gradients are no numbers either, as PyTorch's.
+        each = b.where(possible, -total, 0.0) if self.zero_infinity else -total * b.where(possible, 1.0, infinite)
         if self.reduction == "mean":
             each = each / counts.maximum(1).cast(each.dtype)
         return self.reduced(each.squeeze(*((0, 1) if alone else (1,))))

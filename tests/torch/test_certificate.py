@@ -98,7 +98,25 @@ class Spelling(nn.Linear):
 def test_sizes_that_are_equal_stay_so_where_the_module_does_not_take_others() -> None:
     example = torch.randn(3, 30, 4), torch.randint(1, 5, (3, 2))
     step = ll.from_torch(Spelling(4, 5), example, "objective")
-    assert compared(step).also == [{"x": [7, 62, 4], "text": [7, 8]}]
+    assert compared(step).also[-1] == {"x": [7, 62, 4], "text": [7, 8]}
+
+
+def test_a_size_at_which_the_loss_is_infinite_shows_nothing() -> None:
+    """Nine frames hold no sixteen letters."""
+    example = torch.randn(3, 9, 4), torch.arange(8).expand(3, 8) % 4 + 1
+    step = ll.from_torch(Spelling(4, 5), example, "objective", what="gradients")
+    assert [dim.dim_param for dim in step.graph.input[1].type.tensor_type.shape.dim] == ["text_dim_0", "text_dim_1"]
+    assert {each["text"][1] for each in compared(step).also} == {8}
+
+
+def test_gradients_of_an_impossible_text_are_no_numbers() -> None:
+    net, example = Spelling(4, 5), (torch.randn(3, 3, 4), torch.arange(8).expand(3, 8) % 4 + 1)
+    step = ll.from_torch(net, example, "objective", what="gradients")
+    assert compared(step).errors["gradient"].keys() == {"weight", "bias"}
+    loss, (weight, _) = net(*example)["objective"], net.parameters()
+    loss.backward()
+    assert bool(loss.isinf())
+    assert bool(weight.grad.isnan().all())
 
 
 def test_an_axis_is_fixed_for_which_a_gradient_alone_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -265,6 +265,28 @@ class Tabled(nn.Module):
         return h
 
 
+class Spelling(nn.Module):
+    """A cell step by step, and a loss that is told how many steps there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(I, 5)
+
+    def forward(self, x: Any, text: Any) -> Any:
+        h, scores = torch.zeros(x.size(0), 5), []
+        for t in range(x.size(1)):
+            h = self.cell(x[:, t], h)
+            scores.append(h)
+        lengths = (torch.full((x.size(0),), each.size(1)) for each in (x, text))
+        return {"loss": nn.functional.ctc_loss(torch.stack(scores).log_softmax(-1), text, *lengths)}
+
+
+def test_a_number_of_steps_that_fills_a_tensor_follows_it() -> None:
+    example = torch.randn(2, 9, I), torch.randint(1, 5, (2, 3))
+    step = ll.from_torch(Spelling(), example, "loss", what="gradients")
+    assert step.graph.input[0].type.tensor_type.shape.dim[1].dim_param == "x_dim_1"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("rows", "steps"), [(2000, 1024), (600, 512), (80, None)])
 def test_the_certificate_says_how_many_steps_were_compared(rows: int, steps: int | None) -> None:
