@@ -231,7 +231,7 @@ def _cov(
     fweights: Tensor | None = None,
     aweights: Tensor | None = None,
 ) -> Any:
-    """Of variables in rows: [n] gives a number, [v, n] a matrix."""
+    """Of variables in rows: [n] and [1, n] give a number, [v, n] a matrix."""
     rows = input.unsqueeze(0) if input.dim() == 1 else input
     divisor: Any
     given = [weights for weights in (fweights, aweights) if weights is not None]
@@ -247,15 +247,14 @@ def _cov(
         divisor = rows.shape[1] - correction
     centered = rows - mean
     products = (centered if weights is None else centered * weights) @ centered.mT / divisor
-    return products.reshape(()) if input.dim() == 1 else products
+    return products[0, 0] if rows.shape[0] == 1 else products
 
 
 @traces(torch.corrcoef, Tensor.corrcoef)
 def _corrcoef(input: Tensor) -> Any:
-    if input.dim() == 1:
-        variance = _cov(input)
-        return variance / variance
     products = _cov(input)
+    if products.dim() == 0:
+        return products / products
     deviations = torch.sqrt(products.diagonal())
     return (products / deviations.unsqueeze(1) / deviations).clamp(-1.0, 1.0)
 

@@ -54,6 +54,7 @@ FUNCTIONS: dict[str, Any] = {
     "kthvalue": lambda x: (*x.kthvalue(2, 1), x.kthvalue(1, 1, keepdim=True)[0], x.quantile(0.3, dim=1)),
     "median": lambda x: (*x.median(1), x.median()),
     "cov": lambda x: (x[0].mT.cov(), x[0].mT.corrcoef(), x[0].mT.cov(aweights=x[1, :, 0].abs()), x[0, :, 0].cov()),
+    "cov_of_one": lambda x: (x[:1, :, 0].cov(), x[:1, :, 0].corrcoef(), x[0, :, 0].corrcoef()),
 }
 
 FUNCTIONS_OF_TIES: dict[str, Any] = {
