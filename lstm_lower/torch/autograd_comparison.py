@@ -344,16 +344,19 @@ class _Beside:
         return certification.compare(got, expected, moved=self._moved, before=before, narrow=self._narrow)
 
     def _read_by_branches(self) -> set[str]:
-        """Parameters that PyTorch's `cond` has gradients of, zeros of those that the branch that runs does not read.
+        """Parameters that PyTorch's `cond` has gradients of, zeros of those that another branch than runs reads alone.
 
         Where a size decides, it runs as Python's `if` does.
         """
         program = self._made.traced.program
-        paths = program.graph_signature.inputs_to_parameters
-        conds = (node for node in program.graph.nodes if node.target is torch.ops.higher_order.cond)
-        branching = [node for node in conds if isinstance(getattr(node.args[0], "meta", {}).get("val"), Tensor)]
-        read = [paths[node.name] for node in reached(branching, lambda x: x.all_input_nodes) if node.name in paths]
-        return {self._made.names.get(id(self._step.get_parameter(path)), "") for path in read}
+        paths, read = program.graph_signature.inputs_to_parameters, []
+        for cond in program.graph.find_nodes(op="call_function", target=torch.ops.higher_order.cond):
+            branches = [program.graph_module.get_submodule(x.target).graph for x in cond.args[1:3]]
+            given = zip(cond.args[3], *(x.find_nodes(op="placeholder") for x in branches), strict=True)
+            if isinstance(getattr(cond.args[0], "meta", {}).get("val"), Tensor):
+                read += [x for x, *within in given if any(each.users for each in within)]
+        found = {paths[x.name] for x in reached(read, lambda x: x.all_input_nodes) if x.name in paths}
+        return {self._made.names.get(id(self._step.get_parameter(path)), "") for path in found}
 
     def _both(self) -> tuple[Results, Expected]:
         """What the step and the module compute.

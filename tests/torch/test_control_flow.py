@@ -186,21 +186,33 @@ class Choice(nn.Module):
         return torch.cond(x.sum() > 0, lambda x: self.first(x).tanh(), lambda x: self.second(x).sin(), (x,))
 
 
+class Unread(Choice):
+    """Decides by weights, and hands them to branches, neither of which reads them."""
+
+    def forward(self, x: Any) -> Any:
+        y = self.second(x)
+        return torch.cond(x.sum() > y.min() * 9, lambda x, _: self.first(x).tanh(), lambda x, _: x.sin(), (x, y))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("sign", [1, -1])
-def test_weights_of_the_other_branch_decay(sign: int) -> None:
-    """PyTorch has gradients of zero of them."""
-    module, x, y = Choice(), torch.rand(4, 3) * sign, torch.rand(4, 3)
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # PyTorch asks for it itself
+@pytest.mark.parametrize(
+    ("kind", "sign", "decaying"),
+    [(Choice, 1, {"first", "second"}), (Choice, -1, {"first", "second"}), (Unread, 1, {"first"})],
+)
+def test_weights_that_branches_read_decay(kind: type[Choice], sign: int, decaying: set[str]) -> None:
+    """PyTorch has gradients of them, zeros of those of the other branch."""
+    module, x, y = kind(), torch.rand(4, 3) * sign, torch.rand(4, 3)
     optimizer = torch.optim.AdamW(module.parameters(), 0.1, weight_decay=0.5)
     trainer = ll.Trainer(ll.from_torch(module, x, "mse", optimizer, example_targets=y))
     trainer.step({"x": x.numpy(), "target": y.numpy()})
     before = {name: weight.detach().clone() for name, weight in module.named_parameters()}
     nn.functional.mse_loss(module(x), y).backward()
     optimizer.step()
-    got = Choice()
+    got = kind()
     trainer.to_torch(got)
     for name, weight in module.named_parameters():
-        assert not torch.allclose(weight, before[name], atol=1e-3)
+        assert torch.allclose(weight, before[name], atol=1e-3) == (name.partition(".")[0] not in decaying)
         torch.testing.assert_close(got.get_parameter(name), weight)
 
 
