@@ -138,6 +138,15 @@ def _hinge_embedding_loss(
     return _reduced(torch.where(target == -1, 0.0, input) + torch.where(target == 1, 0.0, apart), reduction)
 
 
+@traces(torch.cosine_similarity)
+def _cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """The least norm stops no gradient, which PyTorch's own formula forgets when it is taken apart."""
+    held = torch.broadcast_tensors(x1, x2)  # type: ignore[no-untyped-call]
+    norms = (torch.linalg.vector_norm(x, 2, dim, keepdim=True) for x in held)
+    x, y = (x / (norm + (norm.clamp(min=eps) - norm).detach()) for x, norm in zip(held, norms, strict=True))
+    return (x * y).sum(dim)
+
+
 def _reduced(each: Tensor, reduction: str) -> Tensor:
     return each if reduction == "none" else each.sum() if reduction == "sum" else each.mean()
 

@@ -61,6 +61,12 @@ def test_of_elements(name: str, reduction: str) -> None:
     check(function, *examples, dtypes=[torch.float32] if reduction == "sum" else [torch.float64])
 
 
+def test_cosines_of_vectors_that_are_shorter_than_the_least_norm() -> None:
+    """Gradients flow past that norm, which is no constant to PyTorch."""
+    examples = [[_random(4, 5, 3) / 9, _random(4, 1, 3)], [torch.zeros(2, 5, 3), _random(2, 1, 3) / 9]]
+    check(lambda x, y: functional.cosine_similarity(x, y, -1, 0.5), *examples, dtypes=[torch.float64])
+
+
 @BEYOND_2_12
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_of_two_classes(reduction: str) -> None:
