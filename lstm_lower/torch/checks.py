@@ -13,14 +13,11 @@ import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-import torch
 from torch.fx.experimental import symbolic_shapes
 from torch.fx.experimental.sym_node import SymNode
 
 from lstm_lower.replacement import all_replaced
-from lstm_lower.torch.aten.tracing import traces
 from lstm_lower.torch.interface import Step
 from lstm_lower.torch.pytorch_errors import is_users
 from lstm_lower.torch.source import innermost, is_caught, only_raises
@@ -95,8 +92,3 @@ def _parts(test: ast.expr, *, truth: bool) -> Iterator[tuple[ast.expr, bool | No
     else:
         hidden = (ast.BoolOp, ast.Not, ast.IfExp, ast.NamedExpr, ast.Lambda)
         yield test, None if any(isinstance(node, hidden) for node in ast.walk(test)) else truth
-
-
-@traces(torch._assert, torch._assert_async)
-def _passed(*_args: Any, **_options: Any) -> None:
-    """A check that holds."""

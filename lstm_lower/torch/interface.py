@@ -225,24 +225,19 @@ class Step(nn.Module):
                     f"a module's results require real numbers, got '{name}' of {tensor.dtype}; return "
                     "torch.view_as_real of it, or its abs()"
                 )
-        named = [(name, handed_on(tensor)) for name, tensor in named]
         # What is handed through, or returned twice, needs a value of its own to bear a name.
         taken = {id(tensor) for tensor in (*tensors, *self.module.parameters(), *self.module.buffers())}
-        for place, (name, tensor) in enumerate(named):
-            if id(tensor) in taken:
-                named[place] = (name, tensor.clone())
+        for place, (name, own) in enumerate(named):
+            tensor = handed_on(own)
+            named[place] = (name, tensor.clone() if id(tensor) in taken else tensor)
             taken.add(id(tensor))
-        held = self.states()
-        states = [
-            (name, held[name].clone())
-            for name in (*self._buffers_before, *self._moved)
-            if name in held and not held[name].is_complex()
-        ]
+        held = {name: x for name, x in self.states().items() if not x.is_complex()}
+        states = [name for name in (*self._buffers_before, *self._moved) if name in held]
         # Runs beside the trace may return more.
         if torch.compiler.is_exporting() or not self.names.outputs:
             self.names.outputs = [name for name, _ in named]
-        self.names.states = [name for name, _ in states]
-        return tuple(tensor for _, tensor in [*named, *states])
+        self.names.states = states
+        return (*(tensor for _, tensor in named), *(held[name].clone() for name in states))
 
 
 def _distinct(names: Sequence[str], taken: Collection[str]) -> list[str]:

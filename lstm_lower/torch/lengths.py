@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import itertools
+import math
 import sys
 import types as python
 from collections.abc import Collection, Mapping, Sequence
@@ -105,7 +106,7 @@ class Lengths:
         self._left = {call: count for call, count in self._example.items() if count >= _REPEATED}
         if self._left:
             self._find()
-        if not all(self._run(self.tensors(each)) is not None for each in ((None, *self.found) if self.found else ())):
+        if not all(self._run(self.tensors(each)) for each in ((None, *self.found) if self.found else ())):
             self.found = []
 
     def _find(self) -> None:
@@ -122,9 +123,10 @@ class Lengths:
         # Small steps first: of some modules several of them make another one, too.
         likely = counts, {count + 1 for count in counts}, {*self._sizes.values()} if counts else ()
         numbers = [steps for each in likely for steps in sorted(each, reverse=True) if steps > _REPEATED]
-        for steps, form, place in itertools.product(numbers, FORMS, self._sizes):
+        # Sizes that are one off, or by a part of a step, are so by chance more often than multiples.
+        for steps, within, form, place in itertools.product(numbers, (1, math.inf), FORMS, self._sizes):
             if self._left:
-                sizes = {size for size in self._sizes.values() if _slope(size, steps)}
+                sizes = {size for size in self._sizes.values() if _slope(size, steps) and size % steps < within}
                 self._try(form, place, steps, sizes)
 
     def _try(self, form: int, place: Place, steps: int, sizes: set[int]) -> None:
@@ -135,21 +137,27 @@ class Lengths:
         if slopes in self._tried or all(slope <= self._in_vain.get(each, 0) for each, slope in slopes.items()):
             return
         self._tried.append(slopes)
-        longer = self._calls({each: self._sizes[each] + slope for each, slope in slopes.items()}) or {}
+        longer = self._calls({each: self._sizes[each] + slope for each, slope in slopes.items()})
         more = [call for call, count in longer.items() if count > max(self._example.get(call, 0), _REPEATED - 1)]
-        if not more or (self._wanted != "auto" and self._wanted.isdisjoint(slopes)):
+        if not more:
             return
         laws = {each: Law(slope, self._sizes[each] - slope * steps) for each, slope in slopes.items()}
         _, line = more[0]
         length = Length(laws, steps, self._traced, line)
         # What another input has beside what is read of it suffices for a step more, and so does a part of a step.
         far = max(steps, self._traced) + 2
-        further = self._calls(length.sizes(far)) or {}
+        further = self._calls(length.sizes(far))
         counts = ([each.get(call, 0) for each in (self._example, longer, further)] for call in more)
         if not any(last - first == (far - steps) * (second - first) for first, second, last in counts):
             return
+        for each in slopes:
+            # What may stay as it is is as large by chance.
+            others = {other: law for other, law in laws.items() if other != each}
+            laws = others if self._calls(dataclasses.replace(length, laws=others).sizes(far)) == further else laws
+        if self._wanted != "auto" and self._wanted.isdisjoint(laws):
+            return
         self._left = {call: count for call, count in self._left.items() if call not in more}
-        self._taken.update(slopes)
+        self._taken.update(laws)
         self.found.append(dataclasses.replace(length, laws=self._multiplied(laws, steps)))
 
     def _multiplied(self, laws: dict[Place, Law], steps: int) -> dict[Place, Law]:
@@ -185,19 +193,19 @@ class Lengths:
     def _group(self, form: int, place: Place, sizes: Collection[int]) -> list[Place]:
         return [each for each in self._trials.group(form, place, sizes) if each not in self._taken]
 
-    def _calls(self, sizes: Mapping[Place, int]) -> Calls | None:
+    def _calls(self, sizes: Mapping[Place, int]) -> Calls:
         return self._run(self._trials.at(sizes))
 
-    def _run(self, inputs: Sequence[Tensor]) -> Calls | None:
-        """What the module calls; `None` where it does not take the inputs."""
+    def _run(self, inputs: Sequence[Tensor]) -> Calls:
+        """What the module calls; nothing where it does not take the inputs."""
         counting = Counting()
         try:
             with any_length():
                 results = self._trials.results(inputs, counting)
         except RefusedError:
-            return None
+            return {}
         # A step has one number of outputs.
-        return counting.calls if len(results) == self._trials.results_count else None
+        return counting.calls if len(results) == self._trials.results_count else {}
 
 
 def _slope(size: int, steps: int) -> int:

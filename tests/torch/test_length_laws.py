@@ -235,6 +235,21 @@ class Returns(Advantages):
         return made * values[:-1]
 
 
+class Joined(nn.Module):
+    """Results of all steps side by side; another input is longer by one, by chance."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(I, 2)
+
+    def forward(self, x: Any, further: Any, targets: Any) -> Any:
+        h, made = x.new_zeros(x.size(1), 2), []
+        for step in x.unbind(0):
+            h = self.cell(step, h)
+            made.append(h)
+        return torch.cat(made, -1) * targets + further.sum()
+
+
 def flags(batch: int, steps: int) -> Any:
     return (torch.arange(steps) <= torch.arange(batch)[:, None]).float()
 
@@ -259,6 +274,7 @@ CASES: dict[type[nn.Module], Inputs] = {
     Pairs: lambda b, t: (torch.randn(b, 2 * t, I),),
     Marked: lambda b, t: (torch.randn(b, t, I), flags(b, t)),
     Returns: lambda b, t: (torch.randn(t + 1, b, I), torch.randn(t, b)),
+    Joined: lambda b, t: (torch.randn(t, b, I), torch.randn(EXAMPLE[1] + 1), torch.randn(b, 2 * t)),
     LastValid: lambda b, t: (torch.randn(b, t, I), t - torch.arange(b) % 2),
 }
 

@@ -11,6 +11,7 @@ import torch
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, detached
 from lstm_lower.torch.aten.registry import AtenCall, translates
+from lstm_lower.torch.aten.tracing import traces
 
 aten = torch.ops.aten
 higher_order = torch.ops.higher_order
@@ -26,6 +27,11 @@ CHECKS = {
     aten.sym_constrain_range_for_size.default,
     torch._check,
 }
+
+
+@traces(torch._assert, torch._assert_async)
+def _passed(*_args: Any, **_options: Any) -> None:
+    """Such a check in the module's code."""
 
 
 @translates(higher_order.cond)
