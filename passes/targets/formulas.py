@@ -266,10 +266,8 @@ def between_scalars(view: std.Range, b: Builder) -> list[Expr]:
 
 
 def counts_too_many(view: std.Pool) -> bool:
-    """Whether a window behind the image is counted; where places are told, padding alone may be behind the last one."""
-    if not view.ceil_mode or not view.disputed_axes or view.pads_alike:
-        return False
-    return len(view.node.outputs) == 1 or not _rounds_up(view) or min(_ends(view)) >= 0
+    """Whether a window behind the image is counted."""
+    return bool(view.ceil_mode and view.disputed_axes) and not view.pads_alike
 
 
 def _rounds_up(view: std.Pool) -> bool:
@@ -301,14 +299,29 @@ def _ends(view: std.Pool) -> list[int]:
 
 def without_last(view: std.Pool, b: Builder) -> list[Expr]:
     """The same of an image that ends with the last window that is one."""
-    x, attributes = b.wrap(view.data), {name: each.value for name, each in view.node.attributes.items()}
-    changed: dict[str, int | list[int]] = {"ceil_mode": 0}
+    image, attributes = b.wrap(view.data), {name: each.value for name, each in view.node.attributes.items()}
+    x, changed = image, dict[str, int | list[int]](ceil_mode=0)
     if _rounds_up(view):
         ends = _ends(view)
         for axis, end in enumerate(ends, 2):
             x = x.slice(0, end, axis=axis) if end < 0 else x
         changed = {"pads": [*(before for before, _ in view.pads or ()), *(max(end, 0) for end in ends)]}
-    return b.ops(type(view), x, outputs=len(view.node.outputs), **(attributes | changed))
+    made, *places = b.ops(type(view), x, outputs=len(view.node.outputs), **(attributes | changed))
+    by_columns = isinstance(view, std.MaxPool) and bool(view.storage_order)
+    return [made, *(each if x is image else _in_whole(each, x, image, by_columns=by_columns) for each in places)]
+
+
+def _in_whole(numbers: Expr, part: Expr, image: Expr, *, by_columns: bool) -> Expr:
+    """Numbers of elements of images, from those in parts of these that begin where they do."""
+    assert image.shape is not None
+    places: list[Expr] = []
+    # The axis along which numbers follow each other first.
+    order = range(2, len(image.shape))[:: 1 if by_columns else -1]
+    for size in map(part.size, order):
+        above = numbers / size
+        places.insert(0, numbers - above * size)
+        numbers = above
+    return row_numbers([numbers, *places], [1, *map(image.size, order[::-1])])
 
 
 # What onnxruntime moves a QuantizeLinear behind.

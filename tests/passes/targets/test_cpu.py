@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnx_ir as ir
 import pytest
 from onnx import helper
@@ -161,3 +162,15 @@ def test_one_by_something_is_multiplied_as_it_is(dtype: str, wanted: list[float]
     feeds = {"x": np.array([2, 1, -1, -3], "float32" if dtype == "float" else dtype)}
     # onnxruntime, optimised, divides 5 by x.
     np.testing.assert_allclose(rows.run(ir.to_proto(work), feeds, "y"), np.broadcast_to(wanted, shape), rtol=1e-6)
+
+
+@pytest.mark.parametrize("by_columns", [0, 1])
+def test_places_in_the_whole_image_are_told_where_windows_end_before_it(by_columns: int) -> None:
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 18]>
+        pooled (float[N,2,5,5] x) => (float[?,2,3,2] y, int64[?,2,3,2] places)
+        {{ m, places = MaxPool <kernel_shape = [2,1], strides = [2,3], ceil_mode = 1, storage_order = {by_columns}> (x)
+          weights = Constant <value = float[2] {{1.0, 1.0}}> () y = Mul (m, weights) }}""")
+    x = np.random.default_rng(0).random((3, 2, 5, 5), np.float32)
+    found = ll.Session(model).run({"x": x})
+    numbered = x.swapaxes(2, 3) if by_columns else x
+    np.testing.assert_array_equal(numbered.reshape(-1)[found["places"]], found["y"])

@@ -138,6 +138,9 @@ def test_a_window_behind_the_image_is_none(pool: Callable[..., Any], sizes: tupl
         nn.AvgPool2d(2, (2, 3), 1, ceil_mode=True),
         nn.MaxPool2d(2, 2, 1, ceil_mode=True),
         lambda x: functional.max_pool2d(x, 2, 2, 1, ceil_mode=True, return_indices=True)[1].to(x) * x.sum(),
+        # Elements behind the last window are of no window.
+        nn.MaxPool2d((2, 1), (2, 3), ceil_mode=True),
+        lambda x: functional.max_pool2d(x, (2, 1), (2, 3), ceil_mode=True, return_indices=True)[1].to(x) * x.sum(),
     ],
 )
 def test_a_window_behind_the_image_is_none_beside_an_open_axis(pool: Callable[..., Any]) -> None:
