@@ -299,7 +299,7 @@ class _Beside:
                 differences = self._comparison().differences
             self.also += [] if differences or not self._shows else [self.sizes()]
         except FailedRunError as error:
-            return _Fault(f"a step with {error} for {self._said()}", raised=True)
+            return _Fault(f"a step that fails where forward does not, with {error}, for {self._said()}", raised=True)
         except NotComparedError as error:
             self._taken = self._shows = False
             self.left_out["other sizes"] = str(error)

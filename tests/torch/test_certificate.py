@@ -53,6 +53,18 @@ class Net(nn.Module):
         return self.b(self.function(self.a(x)))
 
 
+@pytest.fixture
+def of_tanh(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
+    """What replaces the gradient of tanh. Rules are loaded first, or the true one could not be registered any more."""
+    assert rule_of(std.Tanh) is not None
+
+    def replace(rule: Any) -> None:
+        for rules in (differentiates._rules, differentiates._found):
+            monkeypatch.setitem(rules, std.Tanh, rule)
+
+    return replace
+
+
 def compared(step: onnx.ModelProto) -> certificate.Certificate:
     found = certificate.parse({entry.key: entry.value for entry in step.metadata_props})
     assert found is not None
@@ -119,13 +131,12 @@ def test_gradients_of_an_impossible_text_are_no_numbers() -> None:
     assert bool(weight.grad.isnan().all())
 
 
-def test_an_axis_is_fixed_for_which_a_gradient_alone_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_axis_is_fixed_for_which_a_gradient_alone_is_wrong(of_tanh: Callable[[Any], None]) -> None:
     def of_five(op: Any, b: Any, dys: Any) -> Any:
         y = b.op(std.Tanh, b.operand(op))
         return [dys[0] * (1 - y * y) * (y.sizes().take(0).cast(y.dtype) / 5)]
 
-    for rules in (differentiates._rules, differentiates._found):
-        monkeypatch.setitem(rules, std.Tanh, of_five)
+    of_tanh(of_five)
     with pytest.warns(FixedStepsWarning, match=r"axis 0 of 'x' \(a step with another gradient of 'a.weight'"):
         step = ll.from_torch(Net(), torch.randn(5, 4), "mse", what="gradients")
     fixed = next(entry.value for entry in step.metadata_props if entry.key == FIXED_AXES)
@@ -223,10 +234,8 @@ def test_weights_whose_gradients_no_trace_sees_are_refused_with_the_operator() -
     assert ll.from_torch(Spiking(Spike.apply), x, "mse", what="gradients")
 
 
-def test_a_wrong_gradient_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert rule_of(std.Tanh) is not None
-    for rules in (differentiates._rules, differentiates._found):
-        monkeypatch.setitem(rules, std.Tanh, lambda op, b, dys: [dys[0] * b.op(std.Tanh, b.operand(op))])
+def test_a_wrong_gradient_is_refused(of_tanh: Callable[[Any], None]) -> None:
+    of_tanh(lambda op, b, dys: [dys[0] * b.op(std.Tanh, b.operand(op))])
     with pytest.raises(UnsupportedOpError, match=r"another gradient of 'a\.weight' \(a difference of .*check=False"):
         ll.from_torch(Net(), torch.randn(5, 4), "mse")
     assert ll.from_torch(Net(), torch.randn(5, 4), "mse", check=False)
@@ -244,16 +253,15 @@ class Alike(nn.Module):
         return self.b(self.a(x.isnan().to(x.dtype) + 0.3).tanh()).unsqueeze(0)
 
 
-def test_noise_in_place_of_gradients_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noise_in_place_of_gradients_decides_nothing(of_tanh: Callable[[Any], None]) -> None:
     alike = Alike()
     optimizer = torch.optim.SGD(alike.parameters(), 0.1)
     found = compared(ll.from_torch(alike, torch.randn(7, 4), "cross_entropy", optimizer))
     assert "gradient 'b.bias'" in found.not_compared
     assert "b.bias" in found.errors["update"]
-    rules, rule = (differentiates._rules, differentiates._found), rule_of(std.Tanh)
+    rule = rule_of(std.Tanh)
     assert rule is not None
-    for each in rules:
-        monkeypatch.setitem(each, std.Tanh, lambda op, b, dys: [1.001 * rule(op, b, dys)])
+    of_tanh(lambda op, b, dys: [1.001 * rule(op, b, dys)])
     with pytest.raises(UnsupportedOpError, match=r"another gradient of 'a\.weight'"):
         ll.from_torch(alike, torch.randn(7, 4), lambda y: y.square().mean(), example_targets=())
 

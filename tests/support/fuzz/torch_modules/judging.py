@@ -24,6 +24,8 @@ Found = dict[str, Array]
 SIZES = ((3, 5), (4, 5), (3, 7))
 # What is allowed beside what PyTorch's own numbers move by.
 TOLERANCE = {"bfloat16": 5e-2, "float16": 5e-3, "": 2e-5}
+# How large terms are that cancel, at least.
+CANCELLING = 0.1
 
 
 class Invalid(Exception):  # noqa: N818 (no error: the module is left out)
@@ -157,9 +159,12 @@ class Trial:
         return found
 
     def _stir(self, module: nn.Module, change: Callable[[Tensor], Tensor]) -> None:
-        """Moves gradients by what float32 leaves of the largest numbers in all: Adam makes much of small ones."""
+        """Moves gradients by what float32 leaves of the largest numbers in all: Adam makes much of small ones.
+
+        Terms that cancel are taken to be as large as this where no gradient is.
+        """
         gradients = [x.grad for x in module.parameters() if x.grad is not None and x.numel()]
-        largest = max((x.abs().max() for x in gradients), default=torch.tensor(0.0))
+        largest = max((x.abs().max() for x in gradients), default=torch.tensor(0.0)).clamp(CANCELLING)
         for x in gradients:
             x += (5 * (change(torch.ones_like(x)) - 1) * largest).to(x)
 
