@@ -5,7 +5,6 @@ Such a loop is traced at a few steps and at one more (`length_extrapolation`), w
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import itertools
 import math
@@ -43,18 +42,25 @@ class Counting(FunctionMode):
     """Counts calls of PyTorch's functions.
 
     Attributes:
-        calls: function and line of the module's code -> how often it is called.
+        numbers: function and line of the module's code -> numbers that each call is handed.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.calls: collections.Counter[_Call] = collections.Counter()
+        self.numbers: dict[_Call, list[list[float]]] = {}
 
     def on_call(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
         line = _line()
         if line is not None:
-            self.calls[func, line] += 1
+            given = ((x if type(x) is tuple else (x,)) for x in (*args, *kwargs.values()))
+            numbers = [x for each in given for x in each if type(x) in (int, float)]
+            self.numbers.setdefault((func, line), []).append(numbers)
         return func(*args, **kwargs)
+
+    @property
+    def calls(self) -> Calls:
+        """Function and line of the module's code -> how often it is called."""
+        return {call: len(numbers) for call, numbers in self.numbers.items()}
 
 
 def _line() -> str | None:
@@ -77,14 +83,7 @@ class Lengths:
         found: the lengths.
     """
 
-    def __init__(
-        self,
-        trials: Trials,
-        calls: Calls,
-        wanted: Requested,
-        closed: Axes,
-        traced: int = STEPS,
-    ) -> None:
+    def __init__(self, trials: Trials, calls: Calls, wanted: Requested, closed: Axes, traced: int = STEPS) -> None:
         """Runs a module at some sizes.
 
         Args:

@@ -15,9 +15,11 @@ from typing import Any
 import sympy
 from torch import Tensor
 
+from lstm_lower.passes.loops.length_extrapolation import uneven
 from lstm_lower.torch.axes import Axes
 from lstm_lower.torch.branches import axes_of, shapes_of, sizes_to_try
 from lstm_lower.torch.export import Traced
+from lstm_lower.torch.lengths import Counting
 from lstm_lower.torch.modes import Watching
 from lstm_lower.torch.trials import RefusedError, Trials, of_fewer, resized
 
@@ -37,6 +39,7 @@ class OpenSizes:
 
     Attributes:
         example: what they are in the example.
+        uneven: numbers of steps of which not all steps are as the first ones, once they have been tried, and why.
     """
 
     def __init__(self, traced: Traced) -> None:
@@ -59,6 +62,7 @@ class OpenSizes:
         # Open size -> how many steps are traced.
         self.traced = {symbol: length.steps for symbol, length in steps.items()}
         self._decided = sizes_to_try(traced.program)
+        self.uneven: dict[Any, str] = {}
 
     def decided(self, said: str) -> Axes:
         """Axes by which the module's code decides, with what is said of them."""
@@ -69,14 +73,30 @@ class OpenSizes:
         for symbol, sizes in self._decided.items():
             for size, where in sizes.items():
                 yield symbol, {**self.example, symbol: size}, where
-        for symbol in self.traced:
-            for larger in ({**self.example, symbol: size} for size in _FAR if size > 2 * self.example[symbol] + 1):
+        for symbol, few in self.traced.items():
+            for steps in ((few, few + 1, size) for size in _FAR if size > 2 * self.example[symbol] + 1):
                 with contextlib.suppress(RefusedError):
-                    results = self._trials.results(self.inputs(self._tensors, larger), _bounded())
+                    runs = [self._ran({**self.example, symbol: each}) for each in steps]
+                    if said := uneven(steps, [calls for calls, _ in runs]):
+                        self.uneven[symbol] = said
                     # What overflows there shows nothing.
-                    if not any(bool(x.isnan().any()) for x in results):
-                        yield symbol, larger, ""
+                    if not any(bool(x.isnan().any()) for x in runs[-1][1]):
+                        yield symbol, {**self.example, symbol: steps[-1]}, ""
                         break
+
+    def _ran(self, sizes: Sizes) -> tuple[Mapping[Any, Any], Sequence[Tensor]]:
+        """What the module calls at some sizes, and its results; refuses more work than costs little."""
+        left, inputs = _WORK, self.inputs(self._tensors, sizes)
+
+        def look(x: Tensor) -> None:
+            nonlocal left
+            left -= _CALL + x.numel()
+            if left < 0:
+                raise RefusedError
+
+        with Counting() as counting:
+            results = self._trials.results(inputs, Watching(look))
+        return counting.numbers, results
 
     def grown(self) -> Iterator[Sizes]:
         """All sizes larger, more than twice, or by a little. Equal ones become unequal first, then stay equal."""
@@ -98,19 +118,6 @@ class OpenSizes:
     def axes(self, said: Mapping[Any, str]) -> Axes:
         """Input -> axis whose size is made of open ones -> what is said of these."""
         return axes_of(self._shapes, self._names, said)
-
-
-def _bounded() -> Watching:
-    """Refuses more work than costs little."""
-    left = _WORK
-
-    def look(x: Tensor) -> None:
-        nonlocal left
-        left -= _CALL + x.numel()
-        if left < 0:
-            raise RefusedError
-
-    return Watching(look)
 
 
 def _size(size: Any, sizes: Sizes, default: int) -> int:

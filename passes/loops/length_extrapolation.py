@@ -56,6 +56,36 @@ class Length:
         return records.Length(records.by_input(self.laws))
 
 
+# What is called, and the line of code that does -> the numbers that each call is handed.
+Calls = Mapping[tuple[Any, str], Sequence[Sequence[float]]]
+
+
+def uneven(steps: Sequence[int], runs: Sequence[Calls]) -> str:
+    """A line that a loop of many steps does not go on to run as it begins; `""` for none.
+
+    Where states forget what was, results far behind do not show a step in between that is another one.
+
+    Args:
+        steps: a number of steps, one more, and a large one.
+        runs: the calls of each.
+    """
+    few, more, far = steps
+    for call in dict.fromkeys(call for run in runs for call in run):
+        first, second, last = (run.get(call, ()) for run in runs)
+        even = len(last) - len(first) == (len(second) - len(first)) * (far - few) // (more - few)
+        if not even or (_are_even(first) and not _are_even(last)):
+            return f"a line that is not the same in all of {far} steps ({call[1]}, which runs {len(last)} times)"
+    return ""
+
+
+def _are_even(numbers: Sequence[Sequence[float]]) -> bool:
+    """Whether numbers grow by the same from call to call."""
+    if len({len(each) for each in numbers}) > 1:
+        return False
+    array = np.array(numbers, np.float64)
+    return bool(np.allclose(np.diff(array, 2, axis=0), 0, atol=1e-9 * np.abs(array).max(initial=1), equal_nan=True))
+
+
 class UnlikeError(Exception):
     """The models differ in more than numbers; the message says where.
 

@@ -251,6 +251,33 @@ def test_steps_that_are_others_far_behind_fix_the_length(way: str) -> None:
         ll.from_torch(Late(way), torch.randn(2, 5, I), loss_of, example_targets=(), what="gradients")
 
 
+class Forgetting(nn.Module):
+    """A step in between is another one, of which states, and gradients through them, soon show nothing."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.own, self.way = nn.Linear(I, I), way
+
+    def forward(self, x: Any) -> Any:
+        h = torch.zeros(x.size(0), I)
+        for t in range(x.size(1)):
+            if self.way == "truncated" and t % 64 == 0:
+                h = h.detach()
+            if self.way == "begun anew" and t == 30:
+                h = torch.zeros_like(h)
+            h = torch.tanh(x[:, t] + self.own(h) * (3 if self.way == "scaled" and t == 30 else 1) / 2)
+        return h
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("way", "count"), [("truncated", 16), ("begun anew", 1), ("scaled", 1024)])
+def test_steps_that_are_others_in_between_fix_the_length(way: str, count: int) -> None:
+    torch.manual_seed(0)
+    told = rf"not the same in all of 1024 steps \(test_steps_of_loops.py:\d+, which runs {count} times\)"
+    with pytest.warns(FixedStepsWarning, match=told):
+        ll.from_torch(Forgetting(way), torch.randn(2, 5, I), loss_of, example_targets=(), what="gradients")
+
+
 class Tabled(nn.Module):
     """Takes at most as many steps as it has rows for."""
 
