@@ -519,7 +519,7 @@ class _Beside:
             self.left_out["updates of weights"] = "the optimizer is none of PyTorch's"
             self._updating(outputs.values())
             return StepComparison({})
-        exact = {name: x for name, x in self._parameters.items() if x.dtype in (torch.float32, torch.float64)}
+        exact = {name: x for name, x in self._parameters.items() if x.dtype not in (torch.float16, torch.bfloat16)}
         if len(exact) < len(self._parameters):
             self.left_out["updates of weights in half precision"] = "they are rounded otherwise"
         comparison = StepComparison({})
@@ -561,8 +561,9 @@ class _Beside:
         for name, x in copies.items():
             if name not in self._without:
                 # Zeros are a gradient, too, by which weights decay.
-                own = self._gradients.get(name)
-                x.grad = torch.zeros_like(x) if own is None else torch.from_numpy(own).to(x)
+                given = self._gradients.get(name)
+                own = torch.from_numpy(numbers(torch.zeros_like(x)) if given is None else given)
+                x.grad = (torch.view_as_complex(own) if x.is_complex() else own).to(x)
         try:
             narrow = optimizers.stepped(self._made.optimizer, {id(x): copies[name] for name, x in weights.items()})
         except Exception as error:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import io
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -113,7 +111,9 @@ def run_once(
         InvalidInputError: PyTorch fails on them, or there is nothing to make a loss of.
         UnsupportedOpError: the module remembers something from call to call.
     """
-    with _undone(module):
+    refuse_others(module)
+    with undone(module), Writes(dict(module.named_parameters())):
+        copied_weights(module, parameters=False)
         memory = Memory(module)
         args, kwargs = operands.filled([tensor.clone() for tensor in operands.tensors])
         named = _named(operands.names, operands.tensors)
@@ -153,17 +153,6 @@ def _told(what: str, function: str, operands: Sequence[tuple[str, Tensor]], call
 
 def _named(names: Sequence[str], tensors: Sequence[Tensor]) -> list[tuple[str, Tensor]]:
     return [(f"'{name}'", x) for name, x in zip(names, tensors, strict=True)]
-
-
-@contextlib.contextmanager
-def _undone(module: nn.Module) -> Iterator[None]:
-    """Leaves module and random numbers as they were; buffers are copies within."""
-    refuse_others(module)
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), undone(module):
-        warnings.simplefilter("ignore")
-        copied_weights(module, parameters=False)
-        with Writes(dict(module.named_parameters())):
-            yield
 
 
 @contextlib.contextmanager

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -169,6 +171,8 @@ class Trials:
 
 @contextlib.contextmanager
 def undone(module: nn.Module) -> Iterator[None]:
-    """Runs a module as it is written; random numbers, and what it sets on itself, are as they were afterwards."""
-    with torch.random.fork_rng(devices=[]), torch.enable_grad(), attributes_kept(module), eagerly(), Plainly():
-        yield
+    """Runs a module as it is written, quietly; random numbers, and what it sets on itself, are as before afterwards."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), attributes_kept(module):
+        warnings.simplefilter("ignore")
+        with torch.random.fork_rng(devices=[]), torch.enable_grad(), eagerly(), Plainly():
+            yield

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -96,6 +97,44 @@ def test_what_is_open_is_compared_at_other_sizes() -> None:
     step = ll.from_torch(Net(), torch.randn(5, 4), "mse", what="gradients")
     assert compared(step).also == [{"x": [11, 4], "target": [11, 2]}]
     assert "at x [5, 4], target [5, 2], and at x [11, 4], target [11, 2]; " in compared(step).described()
+
+
+class Talkative(Net):
+    """Says how many rows there are, and warns of them."""
+
+    def forward(self, x: Any) -> Any:
+        sys.stdout.write(f"{len(x)}")
+        warnings.warn("rows", stacklevel=1)
+        return super().forward(x)
+
+
+def test_what_is_run_at_other_sizes_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where warnings are errors it is compared all the same."""
+    step = ll.from_torch(Talkative(), torch.randn(5, 4), functional.mse_loss, example_targets=torch.randn(5, 2))
+    assert compared(step).also == [{"x": [11, 4], "target": [11, 2]}]
+    loss = lambda y, t: functional.mse_loss(y, t) / 2  # noqa: E731
+    traced = ll.from_torch(Net(), torch.randn(5, 4), loss, example_targets=torch.randn(5, 2))
+    assert compared(traced).also == [{"x": [11, 4], "target": [11, 2]}]
+    assert not capsys.readouterr().out
+
+
+class Turning(nn.Module):
+    """A product of complex numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turn = nn.Parameter(torch.randn(4, 3, dtype=torch.complex64))
+
+    def forward(self, x: Any) -> Any:
+        return (x.to(torch.complex64) @ self.turn).abs()
+
+
+def test_updates_of_complex_weights_are_compared() -> None:
+    module = Turning()
+    optimizer = torch.optim.Adam(module.parameters(), 0.1)
+    found = compared(ll.from_torch(module, torch.randn(5, 4), "mse", optimizer))
+    assert found.errors["update"].keys() == {"turn"}
+    assert not found.not_compared
 
 
 class Spelling(nn.Linear):
