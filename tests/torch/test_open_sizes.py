@@ -254,3 +254,25 @@ def test_a_branch_for_every_second_size_fixes_an_axis_if_it_makes_a_difference(s
         step = ll.from_torch(Alternating(), torch.randn(2, steps), lambda y: y.square().mean(), **options)
     with pytest.raises(InvalidInputError):
         Session(step).run({"x": np.ones((2, 6), np.float32)})
+
+
+class Rows(torch.nn.Module):
+    """A function of rows of four, compared with others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = torch.nn.Linear(4, 4)
+
+    def forward(self, x: Any, y: Any) -> Any:
+        return torch.nn.functional.mse_loss(self.own(x.reshape(-1, 4)).view_as(x), y)
+
+
+def test_rows_of_one_size_leave_their_number_open() -> None:
+    module = Rows()
+    exported = export(module, (torch.randn(3, 5, 4), torch.randn(3, 5, 4)))
+    assert exported.fixed.keys() == {("x", 2), ("y", 2)}
+    session = Session(exported.model)
+    for batch, steps in ((3, 5), (1, 2), (4, 30)):
+        x, y = torch.randn(2, batch, steps, 4)
+        got = session.run({"x": x.numpy(), "y": y.numpy()})["output"]
+        np.testing.assert_allclose(got, module(x, y).detach(), rtol=1e-5)

@@ -54,7 +54,7 @@ def simple(program: ExportedProgram) -> ExportedProgram:
             ) from error
     for guard in _guards(taken_apart)[before:]:
         if guard.expr.is_Equality and _fails_somewhere(guard.expr):
-            raise OpenSizeError(guard.expr.free_symbols, "a formula of PyTorch's own decides by it")
+            raise OpenSizeError(_deciding(guard.expr, _example(program)), "a formula of PyTorch's own decides by it")
     join_pieces(taken_apart)
     return taken_apart
 
@@ -64,6 +64,23 @@ def _guards(program: ExportedProgram) -> Sequence[Any]:
     values = (node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder")
     modes = (value.fake_mode for value in values if getattr(value, "fake_mode", None))
     return next((mode.shape_env.guards for mode in modes if mode.shape_env is not None), ())
+
+
+def _example(program: ExportedProgram) -> Mapping[Any, int]:
+    """Open sizes as they are in the example."""
+    inputs = (node for node in program.graph.nodes if node.op == "placeholder")
+    shapes = (getattr(node.meta.get("val"), "shape", ()) for node in inputs)
+    return {size.node.expr: size.node.hint for shape in shapes for size in shape if isinstance(size, torch.SymInt)}
+
+
+def _deciding(expression: Any, example: Mapping[Any, int]) -> set[Any]:
+    """The last of some open sizes if an equality always holds where it alone has the example's; else all of them.
+
+    What is cut into rows of 4, `x.reshape(-1, 4)`, may have any number of them if its last axis is of 4.
+    """
+    ordered = [symbol for symbol in example if symbol in expression.free_symbols]
+    alone = (symbol for symbol in reversed(ordered) if not _fails_somewhere(expression.subs(symbol, example[symbol])))
+    return {symbol} if (symbol := next(alone, None)) is not None else set(expression.free_symbols)
 
 
 def _fails_somewhere(expression: Any) -> bool:
