@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from lstm_lower.errors import some
 from lstm_lower.records.lengths import Place
 from lstm_lower.torch.axes import BY_ITSELF, OF_PICTURES, Axes
 from lstm_lower.torch.pytorch_errors import is_users
@@ -85,8 +86,7 @@ def left_open(program: torch.export.ExportedProgram, fixed: Axes, trials: Trials
             said.setdefault(place, f"{path.name}:{line} takes it as a number: {code}")
     found: Axes = {}
     for place, why in fixed.items():
-        larger = None if why == OF_PICTURES else _larger(trials, place)
-        if larger is None:
+        if why == OF_PICTURES or not (larger := _larger(trials, place)):
             continue
         if why == BY_ITSELF:
             why = said.get(place, f"forward takes {larger}, too, and its trace this size alone")
@@ -94,17 +94,20 @@ def left_open(program: torch.export.ExportedProgram, fixed: Axes, trials: Trials
     return found
 
 
-def _larger(trials: Trials, place: Place) -> int | None:
-    """A larger size with which the module runs, perhaps one of several axes of this size; some take multiples."""
+def _larger(trials: Trials, place: Place) -> str:
+    """A larger size with which the module runs, and other axes that have it then; some take multiples."""
     size = trials.sizes[place]
     # One of size 1 may be repeated, and of size 3 by accident, too.
     sizes = (size + 1, size + 2, 2 * size) if size > 1 else (2,)
     tried = ((larger, trials.group(form, place, {size})) for larger in sizes for form in FORMS)
-    found = next((larger for larger, group in tried if trials.takes(dict.fromkeys(group, larger))), None)
+    for larger, group in tried:
+        if trials.takes(dict.fromkeys(group, larger)):
+            others = [f"axis {axis} of '{name}'" for name, axis in group if (name, axis) != place]
+            return f"{larger}{f' together with {some(others)}' if others else ''}"
     # One input may have a step less than another.
     axis = {each: other for each, other in trials.sizes.items() if each[1] == place[1]}
     near = {each: other + 1 for each, other in axis.items() if abs(other - size) <= _NEAR}
-    return size + 1 if found is None and len(near) > 1 and trials.takes(near) else found
+    return f"{size + 1}" if len(near) > 1 and trials.takes(near) else ""
 
 
 def open_axes(program: torch.export.ExportedProgram, names: Sequence[str]) -> set[Place]:

@@ -48,14 +48,11 @@ def formula_of(loss: Any) -> Loss | None:
         return loss
     for kind, (module, function) in _LOSSES.items():
         if type(loss) is module:
-            return kind(**{name: _plain(getattr(loss, name)) for name in _options(kind)})
+            options = ((name, getattr(loss, name)) for name in _options(kind))
+            return kind(**{name: numbers(x) if isinstance(x, Tensor) else x for name, x in options})
         if loss is function:
             return kind()
     return None
-
-
-def _plain(value: Any) -> Any:
-    return numbers(value) if isinstance(value, Tensor) else value
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -276,3 +276,20 @@ def test_rows_of_one_size_leave_their_number_open() -> None:
         x, y = torch.randn(2, batch, steps, 4)
         got = session.run({"x": x.numpy(), "y": y.numpy()})["output"]
         np.testing.assert_allclose(got, module(x, y).detach(), rtol=1e-5)
+
+
+def test_a_refusal_names_the_axis_that_is_to_be_open_too() -> None:
+    module = torch.nn.Conv2d(1, 1, 3, padding=1)
+    pictures = torch.randn(2, 3, 1, 5, 6)
+    options: dict[str, Any] = {"example_targets": (pictures[1],), "what": "gradients"}
+
+    def loss(y: Any, target: Any) -> Any:
+        return torch.where(y > 0, y - target, target).square().mean()
+
+    told = r"'input', axis 0: forward takes 4 together with axis 0 of 'target', too, and its trace this size alone"
+    with pytest.raises(InvalidInputError, match=told):
+        ll.from_torch(module, pictures[0], loss, dynamic_shapes={"input": [0]}, **options)
+    # What it says helps.
+    step = ll.from_torch(module, pictures[0], loss, dynamic_shapes={"input": [0], "target": [0]}, **options)
+    x = np.zeros((7, 1, 5, 6), np.float32)
+    assert np.isfinite(Session(step).run({"input": x, "target": x})["loss"])

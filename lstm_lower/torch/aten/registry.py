@@ -35,6 +35,7 @@ from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.values import Dim
 from lstm_lower.torch.aten.sizes import Sizes
 from lstm_lower.torch.aten.tracing import operator
+from lstm_lower.torch.pytorch_errors import is_users
 
 Result = Expr | Sequence[Expr | None] | None
 Formula = Callable[..., Result]
@@ -225,15 +226,21 @@ def called(node: torch.fx.Node) -> str:
 
 
 def line(stack: str) -> str | None:
-    """The innermost line of a stack that PyTorch has noted, as `file.py:12`."""
-    place = innermost_line(stack)
+    """The innermost line of the user's code in a stack that PyTorch has noted, else of PyTorch's, as `file.py:12`."""
+    lines = _lines(stack)
+    place = next((each for each in reversed(lines) if is_users(Path(each[0]))), lines[-1] if lines else None)
     return f"{Path(place[0]).name}:{place[1]}" if place else None
 
 
 def innermost_line(stack: str) -> tuple[str, int] | None:
-    """Its file and number, if it is no line that PyTorch has written for a trace."""
+    """The file and number of the innermost line, whose ever it is."""
+    return lines[-1] if (lines := _lines(stack)) else None
+
+
+def _lines(stack: str) -> list[tuple[str, int]]:
+    """Files and numbers, but of lines that PyTorch has written for a trace."""
     frames = re.findall(r'File "(?!<eval_with_key>)([^"]+)", line (\d+)', stack)
-    return (frames[-1][0], int(frames[-1][1])) if frames else None
+    return [(file, int(number)) for file, number in frames]
 
 
 def _of_number(x: Any) -> torch.dtype:
