@@ -355,8 +355,8 @@ def _check_branches(traced: Traced, states: Mapping[str, str]) -> None:
         raise UnsupportedOpError(
             f"{type(traced.step.module).__name__} requires a forward that does the same in every step, got a branch "
             f"over the value of {some(branching)}, which forward changes; if it marks what is done in the first step "
-            "alone, call the module once in training mode, module(x), before; what counts steps must not count "
-            "(performer-pytorch: module.fix_projection_matrices_())"
+            "alone, call the module once in training mode, module(x), before; if it is a place, x[i.view(1)] does for "
+            "x[i]; what counts steps must not count (performer-pytorch: module.fix_projection_matrices_())"
         )
 
 

@@ -75,8 +75,8 @@ def way_around(error: BaseException) -> str:
         )
     if "Could not extract specialized integer" in str(error):
         return (
-            "it cannot trace a loop in Python, or a list, of as many steps as values say; ll.scan(cell, state, "
-            "torch.arange(int(n))) is a loop of any number of them"
+            "it cannot trace a loop in Python, or a list, of as many steps as values say (ll.scan(cell, state, "
+            "torch.arange(int(n))) is a loop of any number), nor x[i] of a tensor i of no axes (x[i.view(1)] it can)"
         )
     return (
         "it cannot trace branches and loops that depend on values of tensors; use torch.where, torch.cond, or "

@@ -394,3 +394,30 @@ def test_operators_of_others_are_said_to_be_theirs() -> None:
     with pytest.raises(UnsupportedOpError, match=r"^halved.*torch\.library registers it for lstm_lower_tests: call"):
         ll.from_torch(Applying(lambda y, _: halved(y)), X, "mse", what="forward")
     assert ll.from_torch(Applying(lambda y, _: y / 2), X, "mse", what="forward")
+
+
+class Queue(nn.Module):
+    """Keeps what it has seen at a place that goes around."""
+
+    def __init__(self, index: Callable[[Any], Any], *, reads: bool) -> None:
+        super().__init__()
+        self.own, self.index, self.reads = nn.Linear(3, 2), index, reads
+        self.register_buffer("kept", torch.zeros(4, 2))
+        self.register_buffer("place", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: Any) -> Any:
+        y, place = self.own(x), self.index(self.place)
+        if self.reads:
+            y = y + self.kept[place]
+        else:
+            self.kept[place] = y.detach().mean(0)
+        self.place.copy_((self.place + 1) % 4)
+        return y + self.kept.mean()
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_place_by_a_tensor_of_no_axes_is_refused_with_a_way_on(reads: bool) -> None:
+    with pytest.raises(UnsupportedOpError, match=r"x\[i.view\(1\)\]"):
+        ll.from_torch(Queue(lambda place: place, reads=reads), torch.randn(5, 3), "mse", "sgd")
+    # The way on is one.
+    ll.from_torch(Queue(lambda place: place.view(1), reads=reads), torch.randn(5, 3), "mse", "sgd")
