@@ -561,8 +561,7 @@ class _Beside:
         for name, x in copies.items():
             if name not in self._without:
                 # Zeros are a gradient, too, by which weights decay.
-                given = self._gradients.get(name)
-                own = torch.from_numpy(numbers(torch.zeros_like(x)) if given is None else given)
+                own = torch.from_numpy(self._gradients.get(name, numbers(torch.zeros_like(x))))
                 x.grad = (torch.view_as_complex(own) if x.is_complex() else own).to(x)
         try:
             narrow = optimizers.stepped(self._made.optimizer, {id(x): copies[name] for name, x in weights.items()})

@@ -49,7 +49,8 @@ def formula_of(loss: Any) -> Loss | None:
     for kind, (module, function) in _LOSSES.items():
         if type(loss) is module:
             options = ((name, getattr(loss, name)) for name in _options(kind))
-            return kind(**{name: numbers(x) if isinstance(x, Tensor) else x for name, x in options})
+            plain: dict[str, Any] = {name: numbers(x) if isinstance(x, Tensor) else x for name, x in options}
+            return kind(**plain)
         if loss is function:
             return kind()
     return None
