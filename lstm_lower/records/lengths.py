@@ -40,16 +40,26 @@ class Law:
         offset: what it is with none.
         times: an input and its axis whose size the slope is, as where the steps of all sequences are rows of a matrix;
             `None` for a slope that is always the same.
+        rest: by how much it may be larger, as where the last chunk of a sequence is padded.
     """
 
     slope: int = 1
     offset: int = 0
     times: Place | None = None
+    rest: int = 0
 
     def __str__(self) -> str:
+        if self.rest:
+            last = dataclasses.replace(self, offset=self.offset + self.rest, rest=0)
+            return f"{dataclasses.replace(self, rest=0)} to {last}"
         slope = f"{self.slope} * " if self.times is None else f"axis {self.times[1]} of '{self.times[0]}' * "
         offset = f" {'+' if self.offset > 0 else '-'} {abs(self.offset)}" if self.offset else ""
         return f"{slope if self.slope > 1 or self.times else ''}steps{offset}"
+
+    def alike(self, size: int) -> range:
+        """Sizes with as many steps as one has."""
+        first = size - (size - self.offset) % self.slope
+        return range(first, first + self.rest + 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,10 +87,12 @@ class Length:
                 if size is None or slope is None:
                     continue
                 steps = first[1] if first else max((size - law.offset) // max(slope, 1), self.least)
-                if size != slope * steps + law.offset:
+                if not 0 <= size - (slope * steps + law.offset) <= law.rest:
                     required, why = f"{law}", f"for {self.least} or more steps"
                     if first:
-                        required, why = f"{slope * steps + law.offset}", f"{law}, as '{first[0]}' has {steps} steps"
+                        least = slope * steps + law.offset
+                        required = f"{least} to {least + law.rest}" if law.rest else f"{least}"
+                        why = f"{law}, as '{first[0]}' has {steps} steps"
                     raise InvalidInputError(
                         f"input '{name}' requires a size of {required} along axis {axis} ({why}), got shape "
                         f"{format_shape(arrays[name].shape)}",

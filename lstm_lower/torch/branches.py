@@ -19,7 +19,9 @@ import torch
 
 from lstm_lower.errors import some
 from lstm_lower.records.lengths import Place
+from lstm_lower.torch.aten.sizes import chunks
 from lstm_lower.torch.axes import BY_ITSELF, OF_PICTURES, Axes
+from lstm_lower.torch.lengths import Lengths
 from lstm_lower.torch.pytorch_errors import is_users
 from lstm_lower.torch.source import around, innermost, is_caught, only_moves, only_raises
 from lstm_lower.torch.trials import FORMS, RefusedError, Trials
@@ -50,18 +52,20 @@ def symbols_of(size: Any) -> set[Any]:
     return set(getattr(size, "free_symbols", ()))
 
 
-def decided_axes(program: torch.export.ExportedProgram, names: Sequence[str], trials: Trials) -> Axes:
+def decided_axes(program: torch.export.ExportedProgram, names: Sequence[str], trials: Trials, lengths: Lengths) -> Axes:
     """Open axes, and the decision in the module's code that holds for some of their sizes alone.
 
     Args:
         program: a traced module.
         names: of its inputs.
         trials: runs of the module.
+        lengths: its numbers of steps, of which chunks may become one.
     """
     places = _places(program, names)
     said: dict[Any, str] = {}
     for expression, where in _decisions(program):
-        if _otherwise(expression) is None and not _is_check(expression, places, trials):
+        holds = _otherwise(expression) is not None or _is_check(expression, places, trials)
+        if not holds and not lengths.counts(chunks(expression, places), where):
             said = dict.fromkeys(expression.free_symbols, where) | said
     return axes_of(shapes_of(program), names, said)
 
@@ -86,11 +90,9 @@ def left_open(program: torch.export.ExportedProgram, fixed: Axes, trials: Trials
             said.setdefault(place, f"{path.name}:{line} takes it as a number: {code}")
     found: Axes = {}
     for place, why in fixed.items():
-        if why == OF_PICTURES or not (larger := _larger(trials, place)):
-            continue
-        if why == BY_ITSELF:
-            why = said.get(place, f"forward takes {larger}, too, and its trace this size alone")
-        found[place] = why
+        if why != OF_PICTURES and (larger := _larger(trials, place)):
+            takes = f"forward takes {larger}, too, and its trace this size alone"
+            found[place] = said.get(place, takes) if why == BY_ITSELF else why
     return found
 
 
@@ -217,17 +219,14 @@ def _is_check(expression: Any, places: Mapping[Any, Sequence[Place]], trials: Tr
 
 def _is_raised(error: BaseException | None) -> bool:
     """Whether the module's code itself raises an error."""
-    frames = list(traceback.walk_tb(error.__traceback__ if error else None))
-    if not frames or not is_users(frames[-1][0]):
-        return False
-    frame, line = frames[-1]
-    return any(isinstance(each, ast.Raise | ast.Assert) for each in around(Path(frame.f_code.co_filename), line))
+    last = [*traceback.walk_tb(error.__traceback__ if error else None)][-1:]
+    places = [(Path(frame.f_code.co_filename), line) for frame, line in last if is_users(frame)]
+    return any(isinstance(each, ast.Raise | ast.Assert) for place in places for each in around(*place))
 
 
 @functools.lru_cache(maxsize=256)
 def _decides(path: Path, line: int) -> bool:
     """Whether a line of a module's code goes on either way."""
     statement = innermost(path, line)
-    if only_moves(statement):
-        return False
-    return is_caught(path, line) or not (isinstance(statement, ast.Assert) or only_raises(statement))
+    checks = isinstance(statement, ast.Assert) or only_raises(statement)
+    return not only_moves(statement) and (is_caught(path, line) or not checks)

@@ -108,8 +108,7 @@ class Traced:
         """The same of the module in evaluation mode; `None` where that takes a trace of its own."""
         if self.reads.others:
             return None
-        handed = self.reads.handed
-        evaluated = [evaluated_calls(program, self.step, handed) for program in (self.program, *self.longer)]
+        evaluated = [evaluated_calls(program, self.step, self.reads.handed) for program in (self.program, *self.longer)]
         calls = [each for each in evaluated if each is not None]
         if len(calls) < len(evaluated):
             return None
@@ -159,14 +158,12 @@ def settled(traced: Traced, tracing: Callable[..., Traced]) -> tuple[Traced, Exp
                 raise
             check_open(traced.wanted, found)
             traced = tracing(closed=traced.closed | found, steps=traced.steps)
-            continue
         except UnlikeError as error:
-            if traced.lengths[0].steps < MORE_STEPS:
-                traced = tracing(closed=traced.closed, steps=traced.steps, few=MORE_STEPS)
-                continue
-            traced = tracing(**steps_closed(traced, f"{error}", error.lengths))
-            continue
-        return traced, exported
+            few = traced.lengths[0].steps < MORE_STEPS
+            options = {"few": MORE_STEPS} if few else steps_closed(traced, f"{error}", error.lengths)
+            traced = tracing(**{"closed": traced.closed, "steps": traced.steps, **options})
+        else:
+            return traced, exported
 
 
 def closed_further(traced: Traced, differing: Axes) -> dict[str, Axes]:
@@ -258,17 +255,20 @@ def trace(
     with contextlib.suppress(RefusedError), any_length():
         step.follow(trials.moved(counting))
         calls = counting.calls
-    closed, steps = closed or {}, steps or {}
-    if wanted == "auto":
-        closed = of_pictures(module, names, tensors) | closed
+    steps = steps or {}
+    closed = (of_pictures(module, names, tensors) if wanted == "auto" else {}) | (closed or {})
     lengths = Lengths(trials, calls, wanted, closed, few)
     # Each of a loop's lengths has a trace of its own.
-    products = {place for place, _, _ in lengths.products()}
-    apart = {place: why for place, why in _steps_fixed(lengths.found, "").items() if place not in products}
+    apart = {place: "" for each in lengths.found for place, law in each.laws.items() if law.times is None}
     reads = TrainingReads()
-    tracing = functools.partial(_traced, step, names, reads=reads)
-    with _held(step, names, lengths.products()):
-        program, reasons, read = tracing(lengths.tensors(), wanted, closed | apart)
+    tracing = functools.partial(_traced, step, names, lengths, reads)
+    found = None
+    while found != lengths.found:
+        found = [*lengths.found]
+        with _held(step, names, lengths.products()):
+            program, reasons, read = tracing(wanted, closed | apart)
+        # Axes that were to be open may be closed.
+        lengths.found = [each for each in lengths.found if reasons.keys().isdisjoint(each.laws.keys() - apart.keys())]
     axes = open_axes(program, names)
     longer = []
     try:
@@ -278,7 +278,7 @@ def trace(
     except Exception as error:  # noqa: BLE001
         fixed = _steps_fixed(lengths.found, f"of one more PyTorch makes no trace: {raised(error)}")
         closed, steps, lengths.found, longer = closed | fixed, steps | fixed, [], []
-        program, reasons, read = tracing(tensors, wanted, closed)
+        program, reasons, read = tracing(wanted, closed)
     return Traced(step, program, names, tensors, reasons, wanted, closed, read, steps, lengths.found, longer, reads)
 
 
@@ -317,9 +317,10 @@ def _translated(traced: Traced) -> Exported:
         UnsupportedOpError: an operator has no translation.
     """
     step, names = traced.step, traced.names
+    laws = {place: law for length in traced.lengths for place, law in length.laws.items()}
     outputs = [*step.names.outputs, *(f"new_{name}" for name in step.names.states)]
     with _quiet(), logarithms_allowed(), torch.no_grad():
-        model = translate(traced.program, names, outputs, _first_names(step.module), traced.evaluated)
+        model = translate(traced.program, names, outputs, _first_names(step.module), traced.evaluated, laws)
     shapes = {str(value.name): value.shape or () for value in model.graph.inputs}
     known = [(name, axis) for name, shape in shapes.items() for axis, size in enumerate(shape) if isinstance(size, int)]
     fixed = {place: traced.reasons.get(place, BY_ITSELF) for place in known}
@@ -361,16 +362,10 @@ def _check_branches(traced: Traced, states: Mapping[str, str]) -> None:
 
 
 def _traced(
-    step: Step,
-    names: Sequence[str],
-    tensors: Sequence[Tensor],
-    wanted: Requested,
-    closed: Axes,
-    *,
-    reads: TrainingReads,
+    step: Step, names: Sequence[str], lengths: Lengths, reads: TrainingReads, wanted: Requested, closed: Axes
 ) -> tuple[torch.export.ExportedProgram, Axes, Collection[str]]:
     """The traced step with as many open axes as can be; of those that are not, why; buffers of branches."""
-    reasons = dict(closed)
+    reasons, tensors = dict(closed), lengths.tensors()
     # What was open, and why it cannot be.
     failed: list[tuple[set[Place], Exception]] = []
     trials = Trials(step, names, tensors)
@@ -380,7 +375,7 @@ def _traced(
             continue
         try:
             program, read = _captured(step, names, tensors, axes, reads)
-            while decided := decided_axes(program, names, trials):
+            while decided := decided_axes(program, names, trials, lengths):
                 # Only what stands in a trace for all sizes may be open.
                 reasons |= decided
                 axes = axes - decided.keys()
@@ -450,9 +445,8 @@ def _quiet() -> Iterator[None]:
     level = logger.level
     logger.setLevel(logging.CRITICAL)
     try:
-        nowhere = io.StringIO()
-        with warnings.catch_warnings(), contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
-            warnings.simplefilter("ignore")
+        nowhere, unwarned = io.StringIO(), warnings.catch_warnings(action="ignore")
+        with unwarned, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
             yield
     finally:
         logger.setLevel(level)

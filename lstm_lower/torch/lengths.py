@@ -50,8 +50,7 @@ class Counting(FunctionMode):
         self.numbers: dict[_Call, list[list[float]]] = {}
 
     def on_call(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
-        line = _line()
-        if line is not None:
+        if (line := _line()) is not None:
             given = ((x if type(x) is tuple else (x,)) for x in (*args, *kwargs.values()))
             numbers = [x for each in given for x in each if type(x) in (int, float)]
             self.numbers.setdefault((func, line), []).append(numbers)
@@ -105,8 +104,7 @@ class Lengths:
         self._left = {call: count for call, count in self._example.items() if count >= _REPEATED}
         if self._left:
             self._find()
-        if not all(self._run(self.tensors(each)) for each in ((None, *self.found) if self.found else ())):
-            self.found = []
+        self.found = self.found if self._all_run() else []
 
     def _find(self) -> None:
         """Looks for axes of which a step more is a larger size, then for sizes that go by how often lines run."""
@@ -141,8 +139,7 @@ class Lengths:
         if not more:
             return
         laws = {each: Law(slope, self._sizes[each] - slope * steps) for each, slope in slopes.items()}
-        _, line = more[0]
-        length = Length(laws, steps, self._traced, line)
+        length = Length(laws, steps, self._traced, more[0][1])
         # What another input has beside what is read of it suffices for a step more, and so does a part of a step.
         far = max(steps, self._traced) + 2
         further = self._calls(length.sizes(far))
@@ -173,6 +170,19 @@ class Lengths:
                 return laws | dict.fromkeys(rows, Law(slope, times=place))
         return laws
 
+    def _all_run(self) -> bool:
+        return all(self._run(self.tensors(each)) for each in ((None, *self.found) if self.found else ()))
+
+    def counts(self, laws: dict[Place, Law], line: str) -> bool:
+        """Whether a number of chunks, by which a line decides, is a length; it becomes one where it can."""
+        if laws and self._taken.isdisjoint(laws) and (self._wanted == "auto" or self._wanted & laws.keys()):
+            self._taken.update(laws)
+            (place, law), *_ = laws.items()
+            self.found.append(Length(laws, (self._sizes[place] - law.offset) // law.slope, self._traced, line))
+            if not self._all_run():
+                self.found.pop()
+        return any(length.laws == laws for length in self.found)
+
     def products(self, longer: Length | None = None) -> list[tuple[Place, int, Place]]:
         """Axes of the same example whose sizes are numbers times those of others: axis, number and other axis."""
         return [
@@ -184,9 +194,8 @@ class Lengths:
 
     def tensors(self, longer: Length | None = None) -> list[Tensor]:
         """The example with few steps of each length, and one more of one of them."""
-        sizes: dict[Place, int] = {}
-        for length in self.found:
-            sizes |= length.sizes(length.steps + (length == longer))
+        wanted = [length.sizes(length.steps + (length == longer)) for length in self.found]
+        sizes = {place: size for each in wanted for place, size in each.items()}
         return of_fewer(self._trials.at(sizes), (Fraction(size, self._sizes[place]) for place, size in sizes.items()))
 
     def _group(self, form: int, place: Place, sizes: Collection[int]) -> list[Place]:

@@ -277,9 +277,8 @@ def _ahead(scheduler: lr_scheduler.LRScheduler, updates: int) -> list[list[Optio
     groups = scheduler.optimizer.param_groups
     names = [*scheduler.optimizer.defaults, "initial_lr"]
     found = []
-    with _put_back(scheduler), warnings.catch_warnings():
-        # No optimizer is stepped between.
-        warnings.simplefilter("ignore")
+    # No optimizer is stepped between.
+    with _put_back(scheduler), warnings.catch_warnings(action="ignore"):
         for update in range(updates):
             if update:
                 try:

@@ -58,7 +58,8 @@ class OpenSizes:
         for symbol, length in steps.items():
             for (name, axis), law in length.laws.items():
                 slope = law.slope if law.times is None else shapes[law.times[0]][law.times[1]]
-                shapes[name][axis] = slope * symbol + law.offset
+                size = shapes[name][axis] - slope * length.example if law.rest else law.offset
+                shapes[name][axis] = slope * symbol + size
         # Open size -> how many steps are traced.
         self.traced = {symbol: length.steps for symbol, length in steps.items()}
         self._decided = sizes_to_try(traced.program)

@@ -128,11 +128,10 @@ class Trials:
 
     def takes(self, sizes: Mapping[Place, int]) -> bool:
         """Whether the module runs where some axes have other sizes."""
-        try:
+        with contextlib.suppress(RefusedError):
             self.results(self.at(sizes))
-        except RefusedError:
-            return False
-        return True
+            return True
+        return False
 
     def results(self, inputs: Sequence[Tensor], mode: FunctionMode | OperatorMode | None = None) -> Sequence[Tensor]:
         """What the module computes, under a mode.
@@ -172,7 +171,6 @@ class Trials:
 @contextlib.contextmanager
 def undone(module: nn.Module) -> Iterator[None]:
     """Runs a module as it is written, quietly; random numbers, and what it sets on itself, are as before afterwards."""
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), attributes_kept(module):
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(io.StringIO()), attributes_kept(module):
         with torch.random.fork_rng(devices=[]), torch.enable_grad(), eagerly(), Plainly():
             yield

@@ -49,7 +49,7 @@ class Length:
 
     def sizes(self, steps: int) -> dict[Place, int]:
         """The sizes of the axes for so many steps, those of others being the example's."""
-        return {place: law.slope * steps + law.offset for place, law in self.laws.items()}
+        return {place: law.slope * steps + law.offset + law.rest // 2 for place, law in self.laws.items()}
 
     def recorded(self) -> records.Length:
         """What a model records of it."""
@@ -220,7 +220,8 @@ class _Extrapolation:
         b = Builder(Workspace.of(self.models[0]), graph, before=next(iter(graph)), scope="steps")
         for length in self.lengths:
             first = next(iter(length.laws.values()))
-            for (name, axis), law in length.laws.items():
+            # A size that does not follow from a number of steps is open in the models, too.
+            for (name, axis), law in length.laws.items() if not first.rest else ():
                 _set_dim(inputs[name], axis, _dimension(length) if law == first else f"{name}_dim_{axis}")
         for values in self.shapes.items():
             self._open(*values)
@@ -347,7 +348,9 @@ class _Extrapolation:
             length = self.lengths[grown[0]]
             place, law = next(iter(length.laws.items()))
             sizes = [length.sizes(length.steps + more)[place] for more in (0, 1)]
-            is_length = len(grown) == 1 and law.times is None and [dims[0], dims[grown[0] + 1]] == sizes
+            is_length = (
+                len(grown) == 1 and law.times is None and not law.rest and [dims[0], dims[grown[0] + 1]] == sizes
+            )
             _set_dim(value, axis, _dimension(length) if is_length else None)
 
     def _said(self, nodes: Sequence[ir.Node]) -> str:
@@ -387,6 +390,7 @@ def _steps(b: Builder, inputs: Mapping[str, ir.Value], length: Length) -> Expr:
         if law != first[1] or law.slope > 1 or law.times is not None:
             slope = law.slope if law.times is None else _size(b, inputs, law.times)
             apart = b.op(std.Abs, _size(b, inputs, place) - (steps * slope + law.offset))
+            apart = apart / (law.rest + 1) if law.rest else apart
             steps = steps.unsqueeze(0).take(apart)
     return steps
 

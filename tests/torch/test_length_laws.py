@@ -250,6 +250,65 @@ class Joined(nn.Module):
         return torch.cat(made, -1) * targets + further.sum()
 
 
+class Filled(nn.Module):
+    """Goes over chunks of three steps, the last of which is filled up, as a gated delta rule does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.key, self.value = nn.Linear(I, H), nn.Linear(I, H)
+
+    def forward(self, x: Any) -> Any:
+        length = x.size(1)
+        missing = (3 - length % 3) % 3
+        x = nn.functional.pad(x, (0, 0, 0, missing))
+        keys, values = (part(x).reshape(x.size(0), -1, 3, H) for part in (self.key, self.value))
+        state, made = x.new_zeros(x.size(0), H, H), torch.zeros_like(values)
+        for chunk in range((length + missing) // 3):
+            made[:, chunk] = (keys[:, chunk] @ keys[:, chunk].mT).tril() @ values[:, chunk] + keys[:, chunk] @ state
+            state = torch.tanh(state + keys[:, chunk].mT @ values[:, chunk])
+        return made.reshape(x.size(0), -1, H)[:, :length]
+
+
+class FilledIfNeeded(Filled):
+    """Of chunks one of which is filled up where one is not whole; what this adds is one whole chunk more."""
+
+    def forward(self, x: Any) -> Any:
+        missing = -x.size(1) % 3
+        return super().forward(nn.functional.pad(x, (0, 0, 0, missing)) if missing else x)
+
+
+class Whole(nn.Module):
+    """Goes over chunks of two steps, and leaves out a last one of one step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(2 * I, H)
+
+    def forward(self, x: Any) -> Any:
+        h, made = x.new_zeros(x.size(0), H), []
+        for chunk in range(x.size(1) // 2):
+            h = self.cell(x[:, 2 * chunk : 2 * chunk + 2].flatten(1), h)
+            made.append(h)
+        return torch.stack(made, 1)
+
+
+class Doubled(Filled):
+    """Does something else with many chunks."""
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x) * (2 if x.size(1) > 40 else 1)
+
+
+class Tenth(Filled):
+    """Does something else with the tenth chunk."""
+
+    def forward(self, x: Any) -> Any:
+        h, x = 0, nn.functional.pad(x, (0, 0, 0, -x.size(1) % 3))
+        for chunk in range(x.size(1) // 3):
+            h = h + torch.tanh(self.key(x[:, 3 * chunk])) * (5 if chunk == 9 else 1)
+        return h
+
+
 def flags(batch: int, steps: int) -> Any:
     return (torch.arange(steps) <= torch.arange(batch)[:, None]).float()
 
@@ -276,6 +335,7 @@ CASES: dict[type[nn.Module], Inputs] = {
     Returns: lambda b, t: (torch.randn(t + 1, b, I), torch.randn(t, b)),
     Joined: lambda b, t: (torch.randn(t, b, I), torch.randn(EXAMPLE[1] + 1), torch.randn(b, 2 * t)),
     LastValid: lambda b, t: (torch.randn(b, t, I), t - torch.arange(b) % 2),
+    **dict.fromkeys((Filled, FilledIfNeeded, Whole), lambda b, t: (torch.randn(b, t, I),)),
 }
 
 
@@ -312,6 +372,11 @@ def test_batch_and_length_are_open(make: type[nn.Module]) -> None:
             [(2, 2, I)],
             r"'x' requires a size of steps along axis 1 \(for 3 or more steps\), got shape",
         ),
+        (
+            Filled,
+            [(2, 3, I)],
+            r"'x' requires a size of 3 \* steps - 2 to 3 \* steps along axis 1 \(for 2 or more steps",
+        ),
     ],
 )
 def test_sizes_that_are_no_number_of_steps_are_refused(
@@ -326,6 +391,15 @@ def test_sizes_that_are_no_number_of_steps_are_refused(
         session.run(feeds)
     with pytest.raises(ll.InvalidInputError, match=told):
         ll.Trainer(step, optimizer="sgd", providers=["CPUExecutionProvider"]).step(feeds)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [Doubled, Tenth])
+def test_chunks_of_which_later_ones_are_others_fix_a_length(make: type[nn.Module]) -> None:
+    module = make()
+    with pytest.warns(FixedStepsWarning, match=r"test_length_laws.py:\d+ decides by it"):
+        step = ll.from_torch(module, torch.randn(2, 5, I), loss_of, example_targets=(), what="gradients")
+    compare(module, ll.Session(step, providers=["CPUExecutionProvider"]), (torch.randn(4, 5, I),))
 
 
 class Levels(nn.Module):

@@ -16,17 +16,21 @@ from lstm_lower.errors import LstmLowerError, UnsupportedOpError, first_line
 from lstm_lower.torch.aten.changes import are_separate, in_place, needed
 from lstm_lower.torch.aten.control_flow import CHECKS
 from lstm_lower.torch.aten.registry import TRANSLATIONS
-from lstm_lower.torch.aten.sizes import OpenSizeError
+from lstm_lower.torch.aten.sizes import Alike, OpenSizeError
 from lstm_lower.torch.aten.writes import join_pieces
 
 # What an operator that has no tensor as its result makes, which is written where it is read.
 _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
-def simple(program: ExportedProgram) -> ExportedProgram:
+def simple(program: ExportedProgram, alike: Alike | None = None) -> ExportedProgram:
     """A program in operators that are translated, whose changes in place do not reach views.
 
     PyTorch runs the whole program again to make it so, which takes much longer than its translation.
+
+    Args:
+        program: a trace.
+        alike: of its sizes that go by numbers of chunks those with as many.
 
     Raises:
         OpenSizeError: PyTorch's formulas hold for some of the open sizes alone.
@@ -55,7 +59,7 @@ def simple(program: ExportedProgram) -> ExportedProgram:
     for guard in _guards(taken_apart)[before:]:
         if guard.expr.is_Equality and _fails_somewhere(guard.expr):
             raise OpenSizeError(_deciding(guard.expr, _example(program)), "a formula of PyTorch's own decides by it")
-    join_pieces(taken_apart)
+    join_pieces(taken_apart, alike)
     return taken_apart
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,9 +27,12 @@ from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.values import Dim
+from lstm_lower.records.lengths import Law, Place
 
 INT, DOUBLE = ir.DataType.INT64, ir.DataType.DOUBLE
 Number = int | float | bool | Expr
+# Open size -> sizes with as many chunks as it has in a trace.
+Alike = Mapping[sympy.Symbol, range]
 
 
 class OpenSizeError(UnsupportedOpError):
@@ -54,8 +57,9 @@ class Sizes:
         names: open size -> the name of the dimension.
     """
 
-    def __init__(self, b: Builder) -> None:
+    def __init__(self, b: Builder, alike: Alike) -> None:
         self.b = b
+        self._alike = alike
         self.names: dict[sympy.Symbol, str] = {}
         self._written: dict[Any, Expr] = {}
         self._read_off: dict[sympy.Symbol, Callable[[], Expr]] = {}
@@ -94,7 +98,7 @@ class Sizes:
 
     def dim(self, size: Any) -> Dim | None:
         """A size as a dimension: a number, the name of an open one or of a formula, `None` for what values give."""
-        known = formula(size)
+        known = formula(size, self._alike)
         if _is_known(known):
             return int(known)
         named = known.free_symbols <= self.names.keys()
@@ -104,7 +108,7 @@ class Sizes:
         """A symbolic number of PyTorch's: an `int`, `float` or `bool` where it is known, else a scalar expression."""
         if not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return value
-        known = formula(value)
+        known = formula(value, self._alike)
         if known in (sympy.true, sympy.false):
             return bool(known)
         if _is_known(known):
@@ -155,11 +159,66 @@ class Sizes:
         return [x.cast(dtype) for x in exprs]
 
 
-def formula(value: Any) -> Any:
-    """What PyTorch knows of a symbolic number, with equal sizes put in one's place."""
-    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-        return value.node.expr
-    return sympy.sympify(value)
+def formula(value: Any, alike: Alike | None = None) -> Any:
+    """What PyTorch knows of a symbolic number, with equal sizes put in one's place.
+
+    What follows from a trace's number of chunks is a number, as it would be of a size that is none of an open one.
+    """
+    if not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return sympy.sympify(value)
+    known = value.node.expr
+    for symbol in (alike or {}).keys() & known.free_symbols if isinstance(value, torch.SymInt) else ():
+        known = _of_alike(known, symbol, alike[symbol])  # type: ignore[index]
+    return known
+
+
+@functools.lru_cache(maxsize=4096)
+def _of_alike(known: Any, symbol: sympy.Symbol, sizes: range) -> Any:
+    """A formula in which numbers of chunks, and what is the same for more of them, are numbers."""
+    if known.args:
+        known = known.func(*(_of_alike(part, symbol, sizes) for part in known.args))
+    if known.free_symbols != {symbol} or len({known.subs(symbol, size) for size in sizes}) > 1:
+        return known
+    number = known.subs(symbol, sizes.start)
+    stays = all(known.subs(symbol, (sizes.stop << power) + power) == number for power in range(20))
+    law = None if stays else _of_chunks(known, symbol)
+    return number if stays or (law is not None and law.slope == len(sizes)) else known
+
+
+# The size below which chunks end, and sizes far behind.
+_CHUNK, _FAR = 2048, [2**power for power in range(40)]
+
+
+def chunks(expression: Any, places: Mapping[sympy.Symbol, Sequence[Place]]) -> dict[Place, Law]:
+    """The laws of axes whose number of chunks an equality tells; none for other comparisons.
+
+    Args:
+        expression: a comparison of sizes.
+        places: open size -> axes of it.
+    """
+    symbols = expression.free_symbols
+    if len(symbols) != 1 or not symbols <= places.keys() or not getattr(expression, "is_Equality", False):
+        return {}
+    (symbol,) = symbols
+    law = _of_chunks(expression.lhs - expression.rhs, symbol)
+    return dict.fromkeys(places[symbol], law) if law else {}
+
+
+@functools.lru_cache(maxsize=256)
+def _of_chunks(known: Any, symbol: sympy.Symbol) -> Law | None:
+    """The law of an open size of which a formula grows evenly with the number of chunks; `None` for other formulas."""
+    at = functools.cache(functools.partial(known.subs, symbol))
+    begins = (size for size in range(2, _CHUNK) if at(size) != at(size - 1))
+    first, second = next(begins, 1), next(begins, 1)
+    if (slope := second - first) < 2:
+        return None
+    law = Law(slope, -(-first % slope), rest=slope - 1)
+    height = at(first) - at(first - 1)
+    even = all(
+        at(size) - at(first) == height * ((size - law.offset) // slope - (first - law.offset) // slope)
+        for size in (*range(1, 3 * slope), *_FAR)
+    )
+    return law if even else None
 
 
 def _is_known(known: Any) -> bool:

@@ -21,6 +21,7 @@ from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.names import Names
 from lstm_lower.graph.scopes import record
 from lstm_lower.passes.complex_numbers import RealPartsPass
+from lstm_lower.records.lengths import Law, Place
 from lstm_lower.torch.aten import (  # noqa: F401
     activations,
     arrays,
@@ -48,7 +49,7 @@ from lstm_lower.torch.aten.control_flow import CHECKS
 from lstm_lower.torch.aten.decompositions import simple
 from lstm_lower.torch.aten.evaluation import Evaluated, replace_operands
 from lstm_lower.torch.aten.registry import AtenCall, Formula, called, line, translation
-from lstm_lower.torch.aten.sizes import OpenSizeError, Sizes
+from lstm_lower.torch.aten.sizes import Alike, OpenSizeError, Sizes
 from lstm_lower.torch.aten.sizes import formula as size_formula
 
 OPSET = 18
@@ -75,12 +76,13 @@ class Translation:
         outputs: Sequence[str],
         weights: Mapping[str, str],
         evaluated: Evaluated,
+        alike: Alike,
     ) -> None:
         graph = ir.Graph([], [], nodes=[], opset_imports={"": OPSET}, name="torch")
         self.model = ir.Model(graph, ir_version=10)
         taken = Names([*names, *outputs, *program.state_dict, *program.constants, *weights.values()])
         self.b = Builder(Workspace(taken, Facts.of(self.model), OPSET), graph, scope="graph")
-        self.sizes = Sizes(self.b)
+        self.sizes = Sizes(self.b, alike)
         self._program = program
         self._names = iter(names)
         self._outputs = outputs
@@ -254,6 +256,7 @@ def translate(
     outputs: Sequence[str],
     weights: Mapping[str, str] | None = None,
     evaluated: Evaluated | None = None,
+    laws: Mapping[Place, Law] | None = None,
 ) -> ir.Model:
     """A program as a model.
 
@@ -263,6 +266,7 @@ def translate(
         outputs: names of its results.
         weights: names of parameters and buffers in the program with those in the model, where these are others.
         evaluated: calls that have other operands than in the program.
+        laws: of axes of its inputs that go by numbers of steps.
 
     Returns:
         A model whose initializers are parameters, buffers and large constants.
@@ -270,7 +274,22 @@ def translate(
     Raises:
         UnsupportedOpError: an operator has no translation, or none of this use of it.
     """
-    return Translation(simple(program), names, outputs, weights or {}, evaluated or {}).run()
+    alike = _alike(program, names, laws or {})
+    return Translation(simple(program, alike), names, outputs, weights or {}, evaluated or {}, alike).run()
+
+
+def _alike(program: torch.export.ExportedProgram, names: Sequence[str], laws: Mapping[Place, Law]) -> Alike:
+    """Of sizes that go by numbers of chunks those with as many as the program has."""
+    fakes = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"}
+    found: dict[sympy.Symbol, range] = {}
+    for name, placeholder, x in zip(
+        names, program.graph_signature.user_inputs, program.example_inputs[0], strict=False
+    ):
+        for axis, size in enumerate(x.shape):
+            law = laws.get((name, axis))
+            if law is not None and law.rest:
+                found[size_formula(fakes[placeholder].shape[axis])] = law.alike(size)
+    return found
 
 
 def _symbols(node: torch.fx.Node) -> set[sympy.Symbol]:

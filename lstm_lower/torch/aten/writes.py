@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
+from lstm_lower.torch.aten.sizes import Alike, formula
+
 aten = torch.ops.aten
 
 # What slices without an end have as one.
@@ -30,15 +32,15 @@ class _Written:
     pieces: Mapping[int, Node]
 
 
-def join_pieces(program: torch.export.ExportedProgram) -> None:
-    """Joins what is written place by place; in a program without changes in place."""
+def join_pieces(program: torch.export.ExportedProgram, alike: Alike | None) -> None:
+    """Joins what is written place by place; in a program without changes in place; see `simple`."""
     for part in program.graph_module.modules():
         if isinstance(part, torch.fx.GraphModule):
-            _join_in(part.graph)
+            _join_in(part.graph, alike)
             part.recompile()
 
 
-def _join_in(graph: Graph) -> None:
+def _join_in(graph: Graph, alike: Alike | None) -> None:
     written: dict[Node, _Written] = {}
     for node in list(graph.nodes):
         same = _same(node)
@@ -46,11 +48,11 @@ def _join_in(graph: Graph) -> None:
             node.replace_all_uses_with(same)
             continue
         if node.target is aten.select_scatter.default:
-            _note(node, written)
+            _note(node, written, alike)
         elif node.target is aten.select.int:
-            _read(graph, node, written)
+            _read(graph, node, written, alike)
     for node, each in written.items():
-        size = _size(node, each.axis)
+        size = _size(node, each.axis, alike)
         is_last = any(user not in written for user in node.users)
         if is_last and len(each.pieces) >= max(_LEAST, size - _KEPT):
             _join(graph, node, each, size)
@@ -79,26 +81,26 @@ def _like(node: Node) -> Any:
     return value.dtype, [getattr(getattr(size, "node", None), "expr", size) for size in value.shape]
 
 
-def _size(node: Node, axis: int) -> int:
-    return int(node.meta["val"].shape[axis])
+def _size(node: Node, axis: int, alike: Alike | None) -> Any:
+    return formula(node.meta["val"].shape[axis], alike)
 
 
-def _note(node: Node, written: dict[Node, _Written]) -> None:
+def _note(node: Node, written: dict[Node, _Written], alike: Alike | None) -> None:
     """Notes what is written."""
     x, source, axis, place = node.args
     if not (isinstance(x, Node) and isinstance(source, Node) and isinstance(axis, int) and isinstance(place, int)):
         return
     axis %= node.meta["val"].dim()
-    size = node.meta["val"].shape[axis]
-    if not isinstance(size, int) or source.meta["val"].dtype != node.meta["val"].dtype:
+    size = _size(node, axis, alike)
+    if not size.is_Integer or source.meta["val"].dtype != node.meta["val"].dtype:
         return
     before = written.get(x)
     if before is None or before.axis != axis:
         before = _Written(x, axis, {})
-    written[node] = _Written(before.before, axis, {**before.pieces, place % size: source})
+    written[node] = _Written(before.before, axis, {**before.pieces, place % int(size): source})
 
 
-def _read(graph: Graph, node: Node, written: Mapping[Node, _Written]) -> None:
+def _read(graph: Graph, node: Node, written: Mapping[Node, _Written], alike: Alike | None) -> None:
     """Reads the piece that was written, or what was there before."""
     x, axis, place = node.args
     each = written.get(x) if isinstance(x, Node) else None
@@ -106,7 +108,7 @@ def _read(graph: Graph, node: Node, written: Mapping[Node, _Written]) -> None:
         return
     if axis % node.args[0].meta["val"].dim() != each.axis:  # type: ignore[union-attr]
         return
-    place %= _size(x, each.axis)  # type: ignore[arg-type]
+    place %= int(_size(x, each.axis, alike))  # type: ignore[arg-type]
     if place in each.pieces:
         node.replace_all_uses_with(each.pieces[place])
     else:
