@@ -260,9 +260,8 @@ def trace(
     lengths = Lengths(trials, calls, wanted, closed, few)
     # Each of a loop's lengths has a trace of its own.
     apart = {place: "" for each in lengths.found for place, law in each.laws.items() if law.times is None}
-    reads = TrainingReads()
+    reads, found = TrainingReads(), None
     tracing = functools.partial(_traced, step, names, lengths, reads)
-    found = None
     while found != lengths.found:
         found = [*lengths.found]
         with _held(step, names, lengths.products()):
@@ -387,7 +386,7 @@ def _traced(
         else:
             # The fewer axes are open, the more it is one of these that an error is about.
             for opened, fault in reversed(failed):
-                reasons = dict.fromkeys(opened - axes, raised(fault)) | reasons
+                reasons = dict.fromkeys(opened - axes, f"PyTorch's trace with it open fails: {raised(fault)}") | reasons
             return program, reasons, read
     # The last fails for no open axis.
     _, fault = failed[-1]

@@ -171,6 +171,7 @@ class Trials:
 @contextlib.contextmanager
 def undone(module: nn.Module) -> Iterator[None]:
     """Runs a module as it is written, quietly; random numbers, and what it sets on itself, are as before afterwards."""
-    with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(io.StringIO()), attributes_kept(module):
-        with torch.random.fork_rng(devices=[]), torch.enable_grad(), eagerly(), Plainly():
-            yield
+    warned, told = warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(io.StringIO())
+    drawn = torch.random.fork_rng(devices=[])
+    with warned, told, drawn, torch.enable_grad(), attributes_kept(module), eagerly(), Plainly():
+        yield
