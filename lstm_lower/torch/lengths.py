@@ -5,6 +5,7 @@ Such a loop is traced at a few steps and at one more (`length_extrapolation`), w
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
 import math
@@ -15,7 +16,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from lstm_lower.passes.loops.length_extrapolation import Length
 from lstm_lower.records.lengths import Law, Place
@@ -42,17 +43,19 @@ class Counting(FunctionMode):
     """Counts calls of PyTorch's functions.
 
     Attributes:
-        numbers: function and line of the module's code -> numbers that each call is handed.
+        numbers: function and line of the module's code -> numbers, also of weights, that each call is handed.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.numbers: dict[_Call, list[list[float]]] = {}
+        self._weights: dict[int, int] = collections.defaultdict(itertools.count().__next__)
 
     def on_call(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
         if (line := _line()) is not None:
             given = ((x if type(x) is tuple else (x,)) for x in (*args, *kwargs.values()))
-            numbers = [x for each in given for x in each if type(x) in (int, float)]
+            parts = (self._weights[id(x)] if isinstance(x, nn.Parameter) else x for each in given for x in each)
+            numbers = [x for x in parts if type(x) in (int, float)]
             self.numbers.setdefault((func, line), []).append(numbers)
         return func(*args, **kwargs)
 

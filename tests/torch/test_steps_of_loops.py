@@ -259,21 +259,24 @@ class Forgetting(nn.Module):
 
     def __init__(self, way: str) -> None:
         super().__init__()
-        self.own, self.way = nn.Linear(I, I), way
+        self.own, self.other, self.way = nn.Linear(I, I), nn.Linear(I, I), way
 
     def forward(self, x: Any) -> Any:
         h = torch.zeros(x.size(0), I)
         for t in range(x.size(1)):
+            own = self.other if self.way == "of other weights" and t == 30 else self.own
             if self.way == "truncated" and t % 64 == 0:
                 h = h.detach()
             if self.way == "begun anew" and t == 30:
                 h = torch.zeros_like(h)
-            h = torch.tanh(x[:, t] + self.own(h) * (3 if self.way == "scaled" and t == 30 else 1) / 2)
+            h = torch.tanh(x[:, t] + own(h) * (3 if self.way == "scaled" and t == 30 else 1) / 2)
         return h
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("way", "count"), [("truncated", 16), ("begun anew", 1), ("scaled", 1024)])
+@pytest.mark.parametrize(
+    ("way", "count"), [("truncated", 16), ("begun anew", 1), ("scaled", 1024), ("of other weights", 1024)]
+)
 def test_steps_that_are_others_in_between_fix_the_length(way: str, count: int) -> None:
     torch.manual_seed(0)
     told = rf"not the same in all of 1024 steps \(test_steps_of_loops.py:\d+, which runs {count} times\)"
