@@ -265,7 +265,7 @@ class _Beside:
             fault = self._fault(sizes)
             if fault and not (fault.raised and where):
                 alone[symbol] = where + fault.said
-        if alone := self._sizes.uneven | alone:
+        if alone:
             return self._sizes.axes(alone)
         for grown in self._sizes.grown():
             together = self._fault(grown)

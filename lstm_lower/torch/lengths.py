@@ -66,16 +66,16 @@ class Counting(FunctionMode):
 
 
 def _line() -> str | None:
-    """The line of the user's code that runs now; `None` within a loop that a trace has as one."""
+    """The line of the user's code that runs now; `None` for none, or within a loop that a trace has as one."""
     frame: python.FrameType | None = sys._getframe(2)
     line = ""
-    while frame is not None:
+    while frame is not None and frame.f_code is not Trials._run.__code__:
         if frame.f_code is LOOP:
             return None
         if not line and is_users(frame):
             line = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
         frame = frame.f_back
-    return line
+    return line or None
 
 
 class Lengths:

@@ -7,6 +7,7 @@ that are taken while a trace becomes ONNX. What follows from them shows where th
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -39,7 +40,6 @@ class OpenSizes:
 
     Attributes:
         example: what they are in the example.
-        uneven: numbers of steps of which not all steps are as the first ones, once they have been tried, and why.
     """
 
     def __init__(self, traced: Traced) -> None:
@@ -63,7 +63,6 @@ class OpenSizes:
         # Open size -> how many steps are traced.
         self.traced = {symbol: length.steps for symbol, length in steps.items()}
         self._decided = sizes_to_try(traced.program)
-        self.uneven: dict[Any, str] = {}
 
     def decided(self, said: str) -> Axes:
         """Axes by which the module's code decides, with what is said of them."""
@@ -75,19 +74,22 @@ class OpenSizes:
             for size, where in sizes.items():
                 yield symbol, {**self.example, symbol: size}, where
         for symbol, few in self.traced.items():
-            for steps in ((few, few + 1, size) for size in _FAR if size > 2 * self.example[symbol] + 1):
+            ran = functools.cache(functools.partial(self._ran, symbol))
+            for far in (size for size in _FAR if size > 2 * self.example[symbol] + 1):
                 with contextlib.suppress(RefusedError):
-                    runs = [self._ran({**self.example, symbol: each}) for each in steps]
-                    if said := uneven(steps, [calls for calls, _ in runs]):
-                        self.uneven[symbol] = said
                     # What overflows there shows nothing.
-                    if not any(bool(x.isnan().any()) for x in runs[-1][1]):
-                        yield symbol, {**self.example, symbol: steps[-1]}, ""
+                    shows = not any(bool(x.isnan().any()) for x in ran(far)[1])
+                    for edge, line in dict(uneven(ran, few, far)).items():
+                        # What a line does may show a few steps later, and be forgotten soon.
+                        for steps in (edge + 1, edge + few):
+                            yield symbol, {**self.example, symbol: steps}, f"steps that run {line} otherwise: "
+                    if shows:
+                        yield symbol, {**self.example, symbol: far}, ""
                         break
 
-    def _ran(self, sizes: Sizes) -> tuple[Mapping[Any, Any], Sequence[Tensor]]:
-        """What the module calls at some sizes, and its results; refuses more work than costs little."""
-        left, inputs = _WORK, self.inputs(self._tensors, sizes)
+    def _ran(self, symbol: Any, steps: int) -> tuple[Mapping[Any, Any], Sequence[Tensor]]:
+        """What the module calls in so many steps, and its results; refuses more work than costs little."""
+        left, inputs = _WORK, self.inputs(self._tensors, {**self.example, symbol: steps})
 
         def look(x: Tensor) -> None:
             nonlocal left

@@ -7,8 +7,10 @@ that has a formula (`step_formulas`) is written as it; of anything else a model 
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+import functools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,22 +62,25 @@ class Length:
 Calls = Mapping[tuple[Any, str], Sequence[Sequence[float]]]
 
 
-def uneven(steps: Sequence[int], runs: Sequence[Calls]) -> str:
-    """A line that a loop of many steps does not go on to run as it begins; `""` for none.
+def uneven(ran: Callable[[int], tuple[Calls, Any]], few: int, far: int) -> Iterator[tuple[int, str]]:
+    """Numbers of steps that are the least for which a line does not go on to run as it begins, and the line.
 
     Where states forget what was, results far behind do not show a step in between that is another one.
 
     Args:
-        steps: a number of steps, one more, and a large one.
-        runs: the calls of each.
+        ran: what is called in so many steps, and what comes of it.
+        few: a number of steps.
+        far: a large one.
     """
-    few, more, far = steps
-    for call in dict.fromkeys(call for run in runs for call in run):
-        first, second, last = (run.get(call, ()) for run in runs)
-        even = len(last) - len(first) == (len(second) - len(first)) * (far - few) // (more - few)
-        if not even or (_are_even(first) and not _are_even(last)):
-            return f"a line that is not the same in all of {far} steps ({call[1]}, which runs {len(last)} times)"
-    return ""
+
+    def is_odd(call: tuple[Any, str], steps: int) -> bool:
+        first, second, last = (ran(each)[0].get(call, ()) for each in (few, few + 1, steps))
+        even = len(last) - len(first) == (len(second) - len(first)) * (steps - few)
+        return not even or (_are_even(first) and not _are_even(last))
+
+    for call in dict.fromkeys(call for steps in (few, few + 1, far) for call in ran(steps)[0]):
+        if is_odd(call, far):
+            yield bisect.bisect_left(range(far), x=True, lo=few + 2, key=functools.partial(is_odd, call)), call[1]
 
 
 def _are_even(numbers: Sequence[Sequence[float]]) -> bool:
