@@ -61,7 +61,7 @@ def _fault(program: Program, stage: Callable[[str], None]) -> tuple[str, str]:
     except LstmLowerError as error:
         # Weights that decay by gradients of zeros are refused, as documented.
         decaying = re.findall(r"'([\w.]+)' \(no update in the step\)", str(error))
-        if decaying and not any(first[f"grad/{name}"].any() for name in decaying):
+        if decaying and not any(first.get(f"grad/{name}", torch.zeros(1)).any() for name in decaying):
             return "", ""
         return f"refused: {unnumbered(str(error))[:90]}", str(error)
     except Exception as error:  # noqa: BLE001 (any other is a finding)
