@@ -260,22 +260,23 @@ def trace(
     lengths = Lengths(trials, calls, wanted, closed, few)
     # Each of a loop's lengths has a trace of its own.
     apart = {place: "" for each in lengths.found for place, law in each.laws.items() if law.times is None}
-    reads, found = TrainingReads(), None
+    reads, found, longer = TrainingReads(), None, []
     tracing = functools.partial(_traced, step, names, lengths, reads)
-    while found != lengths.found:
-        found = [*lengths.found]
-        with _held(step, names, lengths.products()):
-            program, reasons, read = tracing(wanted, closed | apart)
-        # Axes that were to be open may be closed.
-        lengths.found = [each for each in lengths.found if reasons.keys().isdisjoint(each.laws.keys() - apart.keys())]
-    axes = open_axes(program, names)
-    longer = []
     try:
+        while found != lengths.found:
+            found = [*lengths.found]
+            with _held(step, names, lengths.products()):
+                program, reasons, read = tracing(wanted, closed | apart)
+            # Axes that were to be open may be closed.
+            lengths.found = [x for x in lengths.found if reasons.keys().isdisjoint(x.laws.keys() - apart.keys())]
+        axes = open_axes(program, names)
         for each in lengths.found:
             with _held(step, names, lengths.products(each)):
                 longer.append(_captured(step, names, lengths.tensors(each), axes, reads)[0])
-    except Exception as error:  # noqa: BLE001
-        fixed = _steps_fixed(lengths.found, f"of one more PyTorch makes no trace: {raised(error)}")
+    except Exception as error:
+        if not lengths.found:
+            raise
+        fixed = _steps_fixed(lengths.found, f"of other numbers PyTorch makes no trace: {raised(error)}")
         closed, steps, lengths.found, longer = closed | fixed, steps | fixed, [], []
         program, reasons, read = tracing(wanted, closed)
     return Traced(step, program, names, tensors, reasons, wanted, closed, read, steps, lengths.found, longer, reads)
@@ -289,8 +290,7 @@ def write(traced: Traced) -> Exported:
         UnsupportedOpError: PyTorch cannot write it.
     """
     exported = _extended(traced) if traced.lengths else _translated(traced)
-    trials = Trials(traced.step, traced.names, traced.tensors)
-    opened = left_open(traced.program, exported.fixed, trials, traced.names)
+    opened = left_open(traced.program, exported.fixed, Trials(traced.step, traced.names, traced.tensors), traced.names)
     fixed = exported.fixed | opened
     check_open(traced.wanted, fixed)
     return dataclasses.replace(exported, fixed=fixed, left_open=opened)

@@ -227,6 +227,33 @@ def test_a_size_that_pytorchs_formula_of_a_bilinear_layer_takes_as_it_is() -> No
     np.testing.assert_allclose(got["grad/layer.weight"], layer.weight.grad, rtol=1e-4, atol=1e-6)
 
 
+class Joined(torch.nn.Module):
+    """States of all steps side by side, and a branch that takes as many of them as the example has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.head = torch.nn.GRUCell(4, 2), torch.nn.Linear(10, 10)
+
+    def forward(self, x: Any) -> Any:
+        h, found = x.new_zeros(x.size(0), 2), []
+        for step in x.unbind(1):
+            h = self.cell(step, h)
+            found.append(h)
+        states = torch.cat(found, -1)
+        # No run of the example's comes by the first branch.
+        return torch.cond(states.mean() > 1, self.head, lambda a: a.sin(), (states,))
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # PyTorch asks for it itself
+def test_a_length_of_which_no_fewer_steps_have_a_trace_is_fixed() -> None:
+    module, x, y = Joined(), torch.randn(3, 5, 4), torch.randn(3, 10)
+    with pytest.warns(FixedStepsWarning, match=r"goes over 5 steps \(test_export.*; of other numbers PyTorch makes no"):
+        step = ll.from_torch(module, x, "mse", what="gradients")
+    torch.nn.functional.mse_loss(module(x), y).backward()
+    got = ll.Session(step).run({"x": x.numpy(), "target": y.numpy()})
+    np.testing.assert_allclose(got["grad/cell.weight_hh"], module.cell.weight_hh.grad, rtol=1e-4, atol=1e-7)
+
+
 class Paired(torch.nn.Module):
     """Each step reads two numbers of a sequence, so that it has an even number of them; steps are of two kinds."""
 
