@@ -157,7 +157,7 @@ def from_torch(
                 break
             except _OtherwiseError as error:
                 tracing = functools.partial(tracing, **error.options)
-        _tell_fixed_steps(module, step, exported, check=check)
+        _tell(module, step, exported, check=check)
         return ir.to_proto(step)
 
 
@@ -328,26 +328,28 @@ def _stateless(exported: Exported) -> Exported:
     return dataclasses.replace(exported, model=model, states={})
 
 
-def _tell_fixed_steps(module: nn.Module, step: ir.Model, exported: Exported, *, check: bool) -> None:
-    """Records why axes have the example's size; warns of those that forward leaves open, and of steps not compared."""
+def _tell(module: nn.Module, step: ir.Model, exported: Exported, *, check: bool) -> None:
+    """Records why axes have the example's size; warns of those that forward leaves open, and of what is uncompared."""
     step.metadata_props[FIXED_AXES] = json.dumps(by_input(exported.fixed))
     told = [f"axis {axis} of '{name}' ({why})" for (name, axis), why in exported.left_open.items()]
     name, lines = type(module).__name__, [] if check else [length.line for length in exported.traced.lengths]
+    warn = functools.partial(warnings.warn, stacklevel=3)
+    compared = certificate.parse(step.metadata_props)
+    if compared and (why := compared.not_compared.get("the step")):
+        warn(f"{name} is a step of which nothing was compared ({why}); check=False takes it as it is", LstmLowerWarning)
     if lines and exported.traced.wanted == "auto":
-        warnings.warn(
+        warn(
             f"{name} has loops in Python whose later steps are taken to be like the first ones ({some(lines)}), which "
             "check=True compares with PyTorch; dynamic_shapes that names their axes takes them as they are",
             LstmLowerWarning,
-            stacklevel=3,
         )
     if told and exported.traced.wanted == "auto":
         loops = exported.traced.steps.keys() & exported.left_open.keys()
         way = "ll.scan(cell, state, xs) in place of a loop whose steps do the same leaves their number open, and "
-        warnings.warn(
+        warn(
             f"{name} fixes sizes in a trace that its forward leaves open: {some(told)} cannot be of "
             f"another size; {way if loops else ''}dynamic_shapes that names the open axes takes the others as they are",
             FixedStepsWarning,
-            stacklevel=3,
         )
 
 

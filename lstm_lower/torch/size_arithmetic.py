@@ -82,7 +82,10 @@ def open_numbers(trace: Callable[[], T]) -> T:
     ]
     while True:
         try:
-            asks = ((owner, name, asking(getattr(owner, name, _as_float), is_open)) for owner, name, is_open in asked)
+            asks = (
+                (owner, name, asking(getattr(owner, name, lambda x: float(int(x))), is_open))  # no SymInt.__float__
+                for owner, name, is_open in asked
+            )
             with all_replaced(*asks), names_added(files, _OPEN):
                 return trace()
         except (torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode, _OpenNumberError) as error:
@@ -90,11 +93,6 @@ def open_numbers(trace: Callable[[], T]) -> T:
             if not failed or any(names is failed[0] for names in files):
                 raise
             files += failed
-
-
-def _as_float(x: Any) -> float:
-    """What Python does for a size, which has no `__float__` of its own."""
-    return float(int(x))
 
 
 def _length(x: Any) -> Any:

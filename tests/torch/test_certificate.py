@@ -14,7 +14,7 @@ import onnx
 import pytest
 
 import lstm_lower as ll
-from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.errors import LstmLowerWarning, UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.passes.gradients.registry import differentiates, rule_of
 from lstm_lower.records import certificate
@@ -515,5 +515,24 @@ def test_the_optimizer_and_the_module_stay_as_they_were() -> None:
 def test_what_is_not_compared_is_said() -> None:
     found = compared(ll.from_torch(Net(), torch.randn(5, 4), "mse", "adam"))
     assert found.not_compared == {"updates of weights": "the optimizer is none of PyTorch's"}
-    found = compared(ll.from_torch(nn.LSTM(4, 3), torch.randn(5, 2, 4), "ctc"))
+    with pytest.warns(LstmLowerWarning, match="nothing was compared .example_targets are required.*; check=False"):
+        found = compared(ll.from_torch(nn.LSTM(4, 3), torch.randn(5, 2, 4), "ctc"))
     assert "example_targets are required" in found.not_compared["the step"]
+    ll.from_torch(nn.LSTM(4, 3), torch.randn(5, 2, 4), "ctc", check=False)
+
+
+class Overwritten(nn.Module):
+    """PyTorch runs it forward, and has no gradient of it: what the exponential keeps is written over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x: Any) -> Any:
+        y = self.layer(x).exp()
+        return y.sum(1, keepdim=True) * y.add_(1)
+
+
+def test_a_step_that_pytorch_cannot_make_backward_is_told() -> None:
+    with pytest.warns(LstmLowerWarning, match="Overwritten is a step of which nothing was compared .PyTorch fails with"):
+        ll.from_torch(Overwritten(), torch.randn(5, 4), "mse", what="gradients")
