@@ -23,7 +23,7 @@ import torch.utils.checkpoint
 from torch import Tensor, nn
 
 from lstm_lower.errors import UnsupportedOpError, first_line, some
-from lstm_lower.passes.training.losses import Loss
+from lstm_lower.passes.training.losses import Loss, target_names
 from lstm_lower.reachability import reached
 from lstm_lower.records import lengths
 from lstm_lower.records import state as training_state
@@ -503,7 +503,7 @@ class _Beside:
 
     def _examples(self) -> list[tuple[str, Tensor]]:
         """Inputs and targets by name."""
-        names = [*self._made.operands.names, *losses.target_names(self._targets.values)]
+        names = [*self._made.operands.names, *target_names(len(self._targets.values))]
         return list(zip(names, [*self._inputs, *self._targets.values], strict=True))
 
     # What an update makes of the weights.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from lstm_lower.errors import InvalidInputError, LstmLowerError, UnsupportedOpError, some
-from lstm_lower.torch import losses
+from lstm_lower.passes.training.losses import target_names
 from lstm_lower.torch.hooks import refuse_others
 from lstm_lower.torch.interface import (
     ModuleOperands,
@@ -129,7 +129,7 @@ def run_once(
             return result
         taken = result if whole else named_tensors("", result)[0][1]
         named = [("a result", taken)] if isinstance(taken, Tensor) else []
-        named += _named(losses.target_names(targets), targets)
+        named += _named(target_names(len(targets)), targets)
         with _told("example_targets", _name(loss), named, "loss"), _no_state(loss):
             value = loss(taken, *(target.clone() for target in targets))
         checked_loss(value)

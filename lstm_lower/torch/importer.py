@@ -26,7 +26,7 @@ from lstm_lower.passes.targets.legalize import legalizing_passes
 from lstm_lower.passes.training import evaluation
 from lstm_lower.passes.training.evaluation import EvaluationPass
 from lstm_lower.passes.training.layers import LayerStatePass
-from lstm_lower.passes.training.losses import BY_NAME, Loss, resolve
+from lstm_lower.passes.training.losses import BY_NAME, Loss, resolve, target_names
 from lstm_lower.passes.training.objective import ObjectivePass, UnvaryingLossError
 from lstm_lower.passes.training.options import TrainingOptionsPass
 from lstm_lower.records import certificate, holdings
@@ -119,7 +119,6 @@ def from_torch(
     examples.checked("example_inputs", example_inputs)
     targets = [] if example_targets is None else as_tensors("example_targets", example_targets)
     examples.checked("example_targets", targets)
-    names = losses.target_names(targets)
     formula, traced = _loss(loss, has_targets=example_targets is not None)
     if isinstance(formula, Loss) and targets and len(targets) != formula.count:
         raise InvalidInputError(
@@ -127,6 +126,7 @@ def from_torch(
             "several targets, torch.tensor([...]) is one"
         )
     operands = ModuleOperands.of(module, example_inputs)
+    names = target_names(len(targets), operands.names)
     run = losses.in_torch(loss)
     whole = traced is not None
     result = examples.run_once(module, operands, run, targets if targets or whole else None, whole=whole)

@@ -107,11 +107,6 @@ def of_first(loss: Callable[..., Any]) -> Callable[..., Any]:
     return lambda result, *targets: loss(named_tensors("", result)[0][1], *targets)
 
 
-def target_names(targets: Sequence[Tensor]) -> list[str]:
-    """The names of a step's targets."""
-    return ["target"] if len(targets) == 1 else [f"target_{number}" for number in range(len(targets))]
-
-
 def target_shapes(loss: Loss | str, prediction: Tensor) -> list[tuple[Any, ...]]:
     """Shapes of targets as a formula of ours says them of a prediction."""
     if isinstance(loss, str):

@@ -63,7 +63,7 @@ class Targets:
         Raises:
             NotComparedError: nothing tells their sizes.
         """
-        if not self.values or (prediction is not None and self.example and self.follows):
+        if (self.follows and not self.values) or (prediction is not None and self.example and self.follows):
             fitting = self._fitting(beside, prediction)
             # The step may declare less than the module returns; where it does not, draws that are given change nothing.
             self.values = self.values if [x.shape for x in fitting] == self.shapes else fitting

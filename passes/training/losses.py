@@ -12,7 +12,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -53,6 +53,25 @@ __all__ = [
 Reduction = Literal["mean", "sum", "none"]
 Array = np.ndarray[Any, Any]
 INT64 = ir.DataType.INT64
+
+
+def target_names(count: int, taken: Container[str] = ()) -> list[str]:
+    """The names of a step's targets.
+
+    Args:
+        count: how many there are.
+        taken: inputs of the model.
+
+    Raises:
+        InvalidInputError: an input has such a name.
+    """
+    names = ["target"] if count == 1 else [f"target_{number}" for number in range(count)]
+    if doubled := [name for name in names if name in taken]:
+        raise InvalidInputError(
+            f"targets require a model without an input '{doubled[0]}', got one; give that input another name, which in "
+            "PyTorch is that of an argument of forward"
+        )
+    return names
 
 
 class Target(NamedTuple):

@@ -22,7 +22,7 @@ from lstm_lower.passes.differentiate import GradientPass
 from lstm_lower.passes.gradients.activity import Activity, learned, weights
 from lstm_lower.passes.gradients.fixed_constants import fixed_constants
 from lstm_lower.passes.model_pass import Pass
-from lstm_lower.passes.training.losses import BY_NAME, Loss, Target, resolve, shape_of
+from lstm_lower.passes.training.losses import BY_NAME, Loss, Target, resolve, shape_of, target_names
 from lstm_lower.records import adaptation, first_values, recipe
 from lstm_lower.records import state as training_state
 from lstm_lower.records.origin import Origin
@@ -220,10 +220,7 @@ class ObjectivePass(Pass):
 
     def _inputs(self, model: ir.Model, b: Builder, targets: Sequence[Target]) -> list[Expr]:
         """Inputs for the targets."""
-        names = ["target"] if len(targets) == 1 else [f"target_{number}" for number in range(len(targets))]
-        taken = {value.name for value in model.graph.inputs}
-        if doubled := [name for name in names if name in taken]:
-            raise InvalidInputError(f"targets require a model without an input '{doubled[0]}', got one")
+        names = target_names(len(targets), {str(value.name) for value in model.graph.inputs})
         values = [
             self.context.space.value(name, ir.TensorType(target.dtype), target.shape)
             for name, target in zip(names, targets, strict=True)

@@ -14,7 +14,7 @@ import onnx
 import pytest
 
 import lstm_lower as ll
-from lstm_lower.errors import LstmLowerWarning, UnsupportedOpError
+from lstm_lower.errors import InvalidInputError, LstmLowerWarning, UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.passes.gradients.registry import differentiates, rule_of
 from lstm_lower.records import certificate
@@ -521,6 +521,26 @@ def test_what_is_not_compared_is_said() -> None:
     ll.from_torch(nn.LSTM(4, 3), torch.randn(5, 2, 4), "ctc", check=False)
 
 
+class Weighted(nn.Module):
+    """An input of its own has the name of a step's target."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x: Any, target: Any) -> Any:
+        return self.layer(x) * target
+
+
+def test_an_input_that_is_named_as_targets_are_is_none() -> None:
+    inputs = torch.randn(5, 4), torch.randn(5, 3)
+    found = compared(ll.from_torch(Weighted(), inputs, lambda y: y.mean(), example_targets=(), what="gradients"))
+    assert set(found.errors["gradient"]) == {"layer.weight", "layer.bias"}
+    for loss in ("mse", lambda y, z: (y * z).mean()):
+        with pytest.raises(InvalidInputError, match="without an input 'target', got one; give that input another name"):
+            ll.from_torch(Weighted(), inputs, loss, example_targets=(torch.randn(5, 3),))
+
+
 class Overwritten(nn.Module):
     """PyTorch runs it forward, and has no gradient of it: what the exponential keeps is written over."""
 
@@ -534,5 +554,7 @@ class Overwritten(nn.Module):
 
 
 def test_a_step_that_pytorch_cannot_make_backward_is_told() -> None:
-    with pytest.warns(LstmLowerWarning, match="Overwritten is a step of which nothing was compared .PyTorch fails with"):
+    with pytest.warns(
+        LstmLowerWarning, match="Overwritten is a step of which nothing was compared .PyTorch fails with"
+    ):
         ll.from_torch(Overwritten(), torch.randn(5, 4), "mse", what="gradients")

@@ -21,7 +21,7 @@ import lstm_lower as ll
 
 torch = pytest.importorskip("torch")
 
-from lstm_lower.errors import InvalidInputError, UnsupportedOpError  # noqa: E402
+from lstm_lower.errors import InvalidInputError, LstmLowerWarning, UnsupportedOpError  # noqa: E402
 from lstm_lower.records.lengths import by_input  # noqa: E402
 from lstm_lower.torch.aten.registry import TRANSLATIONS  # noqa: E402
 from lstm_lower.torch.export import Exported, export  # noqa: E402
@@ -401,7 +401,10 @@ class Doubling(torch.nn.Module):
 
 @pytest.mark.slow
 def test_what_cannot_be_compared_fixes_what_is_decided() -> None:
-    with pytest.warns(FixedStepsWarning, match="axis 1 of 'x'"):
+    with (
+        pytest.warns(FixedStepsWarning, match="axis 1 of 'x'"),
+        pytest.warns(LstmLowerWarning, match="nothing was compared"),
+    ):
         step = ll.from_torch(Doubling(), torch.ones(4, 2, 5), "ctc", what="forward")
     assert fixed_axes(step)["x"]["1"] == "forward decides by it, and cannot be compared here"
 

@@ -52,7 +52,7 @@ OPERATIONS: dict[str, Function] = {
     "cross_entropy of each": lambda w, i: functional.cross_entropy(w[:, :2].T, i, reduction="none"),
     "cross_entropy smoothed": lambda w, i: functional.cross_entropy(w[:, :2].T, i, label_smoothing=0.1),
     "cross_entropy ignoring": lambda w, i: functional.cross_entropy(w[:, :2].T, i, ignore_index=-1),
-    "nll_loss": lambda w, i: functional.nll_loss(w[:, :2].T[:, :, None, None], i[:, None, None]),
+    "nll_loss": lambda w, i: functional.nll_loss(w[:, :2].T.contiguous()[..., None, None], i[:, None, None]),
     "multilabel_margin_loss": lambda w, i: functional.multilabel_margin_loss(
         w[:, :2].T, torch.stack([i, i * 0, i * 0 - 1, i * 0 - 1], 1)
     ),
