@@ -9,6 +9,8 @@ from __future__ import annotations
 import collections
 import contextlib
 import difflib
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self
 
@@ -144,6 +146,14 @@ class LstmLowerWarning(UserWarning):
 
     def __str__(self) -> str:
         return shown(super().__str__(), lines=True)
+
+
+def warn(text: str, kind: type[LstmLowerWarning] = LstmLowerWarning) -> None:
+    """Warns of something at the line by which the package was called."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("lstm_lower", "contextlib"):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, kind, stacklevel=level)
 
 
 class NotFiniteError(LstmLowerError):

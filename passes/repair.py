@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from lstm_lower.errors import LstmLowerWarning
+from lstm_lower.errors import LstmLowerWarning, warn
 from lstm_lower.graph.bindings import composite_nodes, definition_of
 from lstm_lower.graph.form import node_label
 from lstm_lower.opdef import Arranged
@@ -40,12 +39,11 @@ class BlockLSTMV2GradientPass(Pass):
             if self.repair:
                 node.op_type = BlockLSTMGradV2.op_type
                 continue
-            warnings.warn(
+            warn(
                 f"BlockLSTMGrad '{node_label(node)}' is fed by a BlockLSTMV2, whose gates are in another order: "
                 "its gradients are wrong, in TensorFlow as here. repair_v2_gradient=True lowers it as "
                 "BlockLSTMGradV2.",
                 WrongGradientWarning,
-                stacklevel=2,
             )
         return ir.passes.PassResult(model, modified=self.repair and bool(found))
 

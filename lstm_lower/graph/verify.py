@@ -6,13 +6,12 @@ It runs before lowering, where it turns a malformed model into one clear error, 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 
 import onnx_ir as ir
 
 from lstm_lower.dims import format_shape
-from lstm_lower.errors import InvalidModelError, LstmLowerWarning, some
+from lstm_lower.errors import InvalidModelError, LstmLowerWarning, some, warn
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.bindings import bind_node, composite_nodes
 from lstm_lower.graph.facts import Facts
@@ -60,14 +59,14 @@ def verify_declared(graph: ir.Graph, facts: Facts, *, correcting: bool = False) 
                 shapes = some([format_shape(shape) for shape in facts.alternatives[value].shapes])
                 text = f"output '{value.name}' is declared with shape {declared}, but it is made with one of {shapes}; "
                 text += "axes of a Squeeze, or known sizes declared as numbers, tell which"
-                warnings.warn(text, WrongShapeWarning, stacklevel=2)
+                warn(text, WrongShapeWarning)
             for what, declared, actual in _contradictions(value.type, declared_shape(value), value, facts):
                 if correcting and what == "shape":
                     value.shape = stated(facts.shape(value) or ())
                     corrected = True
                     if value in graph.outputs:
                         text = f"output '{value.name}' is declared with shape {declared}, but it is made with {actual}"
-                        warnings.warn(text, WrongShapeWarning, stacklevel=2)
+                        warn(text, WrongShapeWarning)
                     continue
                 text = f"{what} {actual}, which follows from the operands, got {declared} in the model's declarations"
                 label = f"{node.op_type} '{node_label(node)}'"

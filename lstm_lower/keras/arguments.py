@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-import warnings
 from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any, Literal
 
 import keras
 
-from lstm_lower.errors import InvalidInputError, LstmLowerWarning
+from lstm_lower.errors import InvalidInputError, warn
 
 What = Literal["train", "gradients", "input_gradient"]
 
@@ -85,11 +84,9 @@ def tell_unheeded(model: Any) -> None:
     # A variable in tf-keras, a word where Keras finds out the number.
     if steps is not None and (isinstance(steps, str) or int(steps) > 1):
         told = steps if isinstance(steps, str) else int(steps)
-        warnings.warn(
+        warn(
             f"steps_per_execution={told}, which model '{model.name}' was compiled with, is ignored: each batch is a "
-            "step, with the same numbers",
-            LstmLowerWarning,
-            stacklevel=4,
+            "step, with the same numbers"
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ import keras
 import onnx_ir as ir
 import tensorflow as tf
 
-from lstm_lower.errors import InvalidInputError, LstmLowerWarning, UnsupportedOpError, some
+from lstm_lower.errors import InvalidInputError, LstmLowerWarning, UnsupportedOpError, some, warn
 from lstm_lower.keras import own_steps
 from lstm_lower.keras.objective import Objective, parts_of, started_anew
 from lstm_lower.keras.operands import Operands
@@ -77,11 +76,10 @@ class Evaluation:
                 raise
             return
         if left_out:
-            warnings.warn(
+            warn(
                 f"evaluate leaves out the metrics {some(left_out)}, which are neither numbers nor vectors of known "
                 "length: update_state of the metric with what trainer.predict returns computes them",
                 LeftOutMetricWarning,
-                stacklevel=5,
             )
         pairs = training_state.read(model).pairs
         has_loss = any(value.name == "loss" for value in model.graph.outputs)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
 
-from lstm_lower.errors import InvalidInputError, LstmLowerWarning
+from lstm_lower.errors import InvalidInputError, warn
 from lstm_lower.extras import MissingPackageError
 from lstm_lower.keras.arguments import first_line
 
@@ -65,11 +64,9 @@ def _loaded(load: Any, path: Path) -> Any:
     except Exception as error:  # noqa: BLE001 (what Keras says depends on the file)
         # What is compiled may be named in a way that Keras cannot read, or be somebody's own; the model is enough.
         model = load(str(path), compile=False)
-        warnings.warn(
+        warn(
             f"{path}: Keras loads the model without what it was compiled with ({first_line(error)}): loss and "
-            "optimizer have to be given",
-            LstmLowerWarning,
-            stacklevel=6,
+            "optimizer have to be given"
         )
         return model
 

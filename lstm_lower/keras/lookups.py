@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
 from keras.src.models.functional import Functional
 
-from lstm_lower.errors import LstmLowerWarning, UnsupportedOpError, some
+from lstm_lower.errors import LstmLowerWarning, UnsupportedOpError, some, warn
 from lstm_lower.keras import own_steps
 from lstm_lower.keras.operands import Operands
 
@@ -47,11 +46,10 @@ class CutModel:
             return
         pairs = zip(self.layers, operands.inputs, strict=False)
         told = [f"'{layer.name}' ({type(layer).__name__}) as '{spec.name}'" for layer, spec in pairs]
-        warnings.warn(
+        warn(
             "the step begins behind layers whose tables or hashes no runtime has, and takes what they return: "
             f"{some(told)}; apply them to the data",
             CutLookupWarning,
-            stacklevel=5,
         )
 
 

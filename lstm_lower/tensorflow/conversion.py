@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
@@ -12,7 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from lstm_lower import budget
-from lstm_lower.errors import InvalidModelError, LstmLowerError
+from lstm_lower.errors import InvalidModelError, LstmLowerError, warn
 from lstm_lower.tensorflow import finish
 from lstm_lower.tensorflow.files.functions import OpTable
 from lstm_lower.tensorflow.graph import nodes_by_name
@@ -83,10 +82,9 @@ def _of_only_rank(
     if len(fitting) != 1:
         raise error
     (((name, rank), model),) = fitting.items()
-    warnings.warn(
+    warn(
         f"{label}: the rank of {name} is not known: taken as {rank}, the only one that fits; shapes says otherwise",
         finish.UnknownRankWarning,
-        stacklevel=4,
     )
     return model
 

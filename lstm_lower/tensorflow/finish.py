@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 
 import numpy as np
@@ -11,7 +10,7 @@ import onnx_ir as ir
 
 from lstm_lower import schemas
 from lstm_lower.dtypes import parts_of
-from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerWarning, UnsupportedOpError, some
+from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerWarning, UnsupportedOpError, some, warn
 from lstm_lower.graph.edit import remove_unread
 from lstm_lower.graph.verify import verify
 from lstm_lower.passes.complex_numbers import RealPartsPass
@@ -69,24 +68,21 @@ def finish(made: ConvertedGraph, *, weights: str | None, state: Mapping[str, str
         model.graph.opset_imports.pop(DOMAIN, None)
     proto = _verified(model)
     if made.sources:
-        warnings.warn(
+        warn(
             f"{made.label}: the input pipeline is left out: what it hands over is fed, as inputs {some(made.sources)}; "
             "inputs= names others",
             PipelineWarning,
-            stacklevel=5,
         )
     if made.renamed:
         names = some([f"'{old}' is '{new}'" for old, new in made.renamed.items()])
-        warnings.warn(
+        warn(
             f"{made.label}: outputs require names that no input has: output {names}; outputs= leaves it out",
             RenamedOutputsWarning,
-            stacklevel=5,
         )
     if made.scalars:
-        warnings.warn(
+        warn(
             f"{made.label}: the rank of {some(made.scalars)} is not known: taken as scalars; shapes says otherwise",
             UnknownRankWarning,
-            stacklevel=5,
         )
     return proto
 
@@ -121,11 +117,10 @@ def _set_initial_values(made: ConvertedGraph, weights: str | None) -> str:
         weights = "inputs" if missing or is_step else "initializers"
         if missing:
             drawn = f"; outputs=['{made.initializer}'] imports what draws them" if made.initializer else ""
-            warnings.warn(
+            warn(
                 f"{made.label}: no values of {some(missing)} were found: they are inputs that each run must be fed, "
                 f"unless a checkpoint is named that has them{drawn}",
                 MissingValuesWarning,
-                stacklevel=6,
             )
     inputs = {value.name: value for value in graph.inputs}
     for name, array in made.values.items():

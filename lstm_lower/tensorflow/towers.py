@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lstm_lower.checkpoints import messages
-from lstm_lower.errors import LstmLowerWarning, some
+from lstm_lower.errors import LstmLowerWarning, some, warn
 from lstm_lower.tensorflow.files import steps
 from lstm_lower.tensorflow.files.functions import OpTable
 from lstm_lower.tensorflow.files.pipelines import is_placeholder, is_source
@@ -63,7 +62,7 @@ def cut_to_one(source: GraphSource) -> GraphSource:
     cut = cut_of(source)
     if cut is None:
         return source
-    warnings.warn(f"{source.label}: {cut.text}", TowersWarning, stacklevel=3)
+    warn(f"{source.label}: {cut.text}", TowersWarning)
     return cut.source
 
 

@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import json
 import operator
-import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
@@ -16,7 +15,7 @@ import onnx_ir as ir
 from torch import Tensor, nn
 
 from lstm_lower.arguments import explained
-from lstm_lower.errors import InvalidInputError, LstmLowerWarning, UnsupportedOpError, some
+from lstm_lower.errors import InvalidInputError, LstmLowerWarning, UnsupportedOpError, some, warn
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.passes.driver import old_collections_held, run_passes
 from lstm_lower.passes.gradient_preparation import preparing_passes
@@ -333,15 +332,13 @@ def _tell(module: nn.Module, step: ir.Model, exported: Exported, *, check: bool)
     step.metadata_props[FIXED_AXES] = json.dumps(by_input(exported.fixed))
     told = [f"axis {axis} of '{name}' ({why})" for (name, axis), why in exported.left_open.items()]
     name, lines = type(module).__name__, [] if check else [length.line for length in exported.traced.lengths]
-    warn = functools.partial(warnings.warn, stacklevel=3)
     compared = certificate.parse(step.metadata_props)
     if compared and (why := compared.not_compared.get("the step")):
-        warn(f"{name} is a step of which nothing was compared ({why}); check=False takes it as it is", LstmLowerWarning)
+        warn(f"{name} is a step of which nothing was compared ({why}); check=False takes it as it is")
     if lines and exported.traced.wanted == "auto":
         warn(
             f"{name} has loops in Python whose later steps are taken to be like the first ones ({some(lines)}), which "
-            "check=True compares with PyTorch; dynamic_shapes that names their axes takes them as they are",
-            LstmLowerWarning,
+            "check=True compares with PyTorch; dynamic_shapes that names their axes takes them as they are"
         )
     if told and exported.traced.wanted == "auto":
         loops = exported.traced.steps.keys() & exported.left_open.keys()

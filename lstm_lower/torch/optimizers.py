@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import warnings
 from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any
@@ -13,7 +12,7 @@ import onnx_ir as ir
 import torch
 from torch.optim import lr_scheduler
 
-from lstm_lower.errors import InvalidInputError, LstmLowerWarning
+from lstm_lower.errors import InvalidInputError, warn
 from lstm_lower.passes.opset.conversion import ConvertOpsetPass
 from lstm_lower.passes.training import torch_optimizers, updates
 from lstm_lower.passes.training.optimizers import Optimizer, resolve
@@ -66,11 +65,9 @@ def configured(given: Any) -> Any:
         if schedule is not None and options.get("interval", "epoch") == "step" and options.get("frequency", 1) == 1:
             return configured(options["scheduler"])
         if schedule is not None:
-            warnings.warn(
+            warn(
                 "a scheduler that is stepped once an epoch is no part of a step: give it to trainer.fit, "
-                "callbacks=[lstm_lower.runtime.training.callbacks.EpochSchedule(scheduler)]",
-                LstmLowerWarning,
-                stacklevel=4,
+                "callbacks=[lstm_lower.runtime.training.callbacks.EpochSchedule(scheduler)]"
             )
         return configured(given["optimizer"])
     if isinstance(given, _OPTIMIZER) and isinstance(inner := getattr(given, "optimizer", None), _OPTIMIZER):

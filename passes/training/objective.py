@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import inspect
-import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import onnx_ir as ir
@@ -13,7 +12,7 @@ import onnx_ir as ir
 from lstm_lower import arguments
 from lstm_lower.dims import format_shape
 from lstm_lower.dtypes import type_string
-from lstm_lower.errors import InvalidInputError, LstmLowerWarning, some
+from lstm_lower.errors import InvalidInputError, LstmLowerWarning, some, warn
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.subgraphs import all_nodes
@@ -196,11 +195,10 @@ class ObjectivePass(Pass):
             # It drops what such a model records.
             way = "onnx.utils.extract_model(..., check_model=False) ends the file before it; call ll.replace_head or "
             way += "ll.lora after that"
-        warnings.warn(
+        warn(
             f"{type(loss).__name__} takes scores, and '{prediction.name}' is {made.node.op_type} of these: it computes "
             f"that once more, and trains slowly; a model of scores: {way}",
             ProbabilitiesWarning,
-            stacklevel=2,
         )
 
     def _places(self, outputs: int) -> int:

@@ -11,11 +11,10 @@ import math
 import os
 import signal
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Self
 
-from lstm_lower.errors import InvalidInputError, LstmLowerWarning, NotFiniteError
+from lstm_lower.errors import InvalidInputError, NotFiniteError, warn
 from lstm_lower.runtime.training.data.layout import Batch
 from lstm_lower.runtime.training.data.prefetch import Prefetched
 from lstm_lower.runtime.training.data.source import Order, Source
@@ -302,11 +301,9 @@ class Fit:
             self._put_best_back()
         wanted: int = getattr(self.trainer, "accumulate", 1)
         if done and self.trainer.steps < wanted:
-            warnings.warn(
+            warn(
                 f"accumulate={wanted} requires as many batches for an update, got {self.trainer.steps} in all: no "
-                "weight has changed; smaller batches, or more epochs, make more of them",
-                LstmLowerWarning,
-                stacklevel=3,
+                "weight has changed; smaller batches, or more epochs, make more of them"
             )
         return done
 
@@ -347,11 +344,9 @@ class Fit:
         at = self.progress
         logs: Logs = {"epoch": at.epoch + 1, **at.means()}
         if self.trainer.has_loss and "loss" not in logs:
-            warnings.warn(
+            warn(
                 f"epoch {at.epoch + 1} requires a step whose loss is finite, got none: all of them are left out, and "
-                "no weight has changed",
-                LstmLowerWarning,
-                stacklevel=4,
+                "no weight has changed"
             )
         if math.isfinite(self.trainer.learning_rate):
             logs["learning_rate"] = self.trainer.learning_rate
@@ -464,11 +459,9 @@ class Fit:
             and before != now
         ]
         if others:
-            warnings.warn(
+            warn(
                 f"{run.folder}: the run goes on, and requires the same {' and '.join(others)} as before to equal one "
-                "that was not interrupted, got other samples, as many",
-                LstmLowerWarning,
-                stacklevel=3,
+                "that was not interrupted, got other samples, as many"
             )
 
     def _stateful(self) -> list[Callback]:

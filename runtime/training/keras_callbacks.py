@@ -6,12 +6,11 @@ Keras is not imported: its callbacks are known by their methods and the names of
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from lstm_lower.errors import InvalidInputError, LstmLowerWarning
+from lstm_lower.errors import InvalidInputError, warn
 from lstm_lower.runtime.training.callbacks import Checkpoints, EarlyStopping, EpochRate, ReduceOnPlateau
 from lstm_lower.runtime.training.fitting import Callback, Fit, Mode
 from lstm_lower.runtime.training.learner import Learner
@@ -128,11 +127,9 @@ def _checkpoint(callback: Any) -> Callback:
     model, path = callback.model, Path(callback.filepath)
     if model is None:
         path = path.with_name(path.name.removesuffix(path.suffix).removesuffix(".weights") + ".safetensors")
-        warnings.warn(
+        warn(
             f"ModelCheckpoint('{callback.filepath}') writes '{path}', which Trainer.resume reads and Trainer.to_keras "
-            "takes into a model: a callback that knows the model (its set_model(model)) writes Keras' own file",
-            LstmLowerWarning,
-            stacklevel=5,
+            "takes into a model: a callback that knows the model (its set_model(model)) writes Keras' own file"
         )
     return Checkpoints(
         path,

@@ -6,14 +6,13 @@ import contextlib
 import os
 import signal
 import sys
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 
 from lstm_lower import arguments
-from lstm_lower.errors import InvalidInputError, LstmLowerWarning
+from lstm_lower.errors import InvalidInputError, warn
 from lstm_lower.runtime.training import fitting, keras_callbacks
 from lstm_lower.runtime.training.data.layout import Layout
 from lstm_lower.runtime.training.data.opening import Data, open_data
@@ -124,7 +123,7 @@ class Trainable(Learner):
             fitting.collected([signal.SIGINT]) as caught,
         ):
             if run.run is not None and run.run.note is not None:
-                warnings.warn(run.run.note, LstmLowerWarning, stacklevel=2)
+                warn(run.run.note)
             if not run.go(epochs, save_every, lambda: bool(caught)):
                 raise KeyboardInterrupt
             return run.history

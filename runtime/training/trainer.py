@@ -14,7 +14,6 @@ from __future__ import annotations
 import functools
 import math
 import os
-import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -26,7 +25,7 @@ import onnxruntime as ort
 
 from lstm_lower import arguments
 from lstm_lower.dtypes import native
-from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerWarning, NotFiniteError, shown, some
+from lstm_lower.errors import InvalidInputError, InvalidModelError, NotFiniteError, shown, some, warn
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.structure import verify_structure
 from lstm_lower.graph.subgraphs import all_nodes
@@ -417,11 +416,9 @@ class Trainer(Trainable):
         if self.state.learning_rate is not None:
             self.learning_rate = learning_rate
         if others := differences(held.get("arithmetic"), arithmetic(self.session.ort)):
-            warnings.warn(
+            warn(
                 f"{os.fspath(path)}: goes on in numbers that may differ in their last bits from those of a run without "
-                f"interruption, which requires the same {others}",
-                LstmLowerWarning,
-                stacklevel=2,
+                f"interruption, which requires the same {others}"
             )
         return notes
 

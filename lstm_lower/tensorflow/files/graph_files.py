@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from pathlib import Path
 from typing import Any
 
 from lstm_lower.checkpoints import messages
 from lstm_lower.checkpoints.bundle import Checkpoint, find_checkpoint, open_checkpoint
-from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerWarning, some
+from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerWarning, some, warn
 from lstm_lower.records.content_kinds import Content, Kind, content_of
 from lstm_lower.records.files import other_kind, protect
 from lstm_lower.tensorflow.files import saved_model
@@ -133,11 +132,10 @@ def _with_checkpoint(file: GraphFile, asked: Path | None, beside: Path | None) -
     if asked is not None or beside is not None:
         found = open_checkpoint(asked or beside or Path())
         if asked is None and found.missing:
-            warnings.warn(
+            warn(
                 f"{file.label}: its checkpoint is not read, since {some(found.missing)} is missing beside it; fetch it "
                 "or name another checkpoint",
                 IncompleteCheckpointWarning,
-                stacklevel=2,
             )
             return file
         file.checkpoint, file.asked = found, asked is not None

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from lstm_lower.dtypes import native
-from lstm_lower.errors import InvalidInputError, LstmLowerWarning
+from lstm_lower.errors import InvalidInputError, warn
 from lstm_lower.records import names
 from lstm_lower.runtime.values import number_dtype, signature
 
@@ -98,11 +97,7 @@ class Field:
             )
         if array.dtype.name not in self.told:
             self.told.add(array.dtype.name)
-            warnings.warn(
-                f"{where} '{self.name}' is {self.signature}: values in {array.dtype.name} are converted",
-                LstmLowerWarning,
-                stacklevel=2,
-            )
+            warn(f"{where} '{self.name}' is {self.signature}: values in {array.dtype.name} are converted")
         return made
 
     def check_dtype(self, dtype: np.dtype[Any], where: str) -> None:
