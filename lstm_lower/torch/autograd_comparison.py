@@ -149,7 +149,7 @@ def certified(made: TorchStep, *, known: bool = False) -> Certificate:
         raise OtherSizesError(axes)
     also = [*beside.also]
     recorded = zip(lengths.parse(made.step.metadata_props), beside.least(), strict=True)
-    lengths.write(made.step, [dataclasses.replace(length, least=least) for length, least in recorded])
+    lengths.write(made.step, [dataclasses.replace(each, least=max(each.least, least)) for each, least in recorded])
     return certification.certificate(_FRAMEWORK, example, comparison, beside.left_out, also=also)
 
 

@@ -63,6 +63,9 @@ def decided_axes(program: torch.export.ExportedProgram, names: Sequence[str], tr
     """
     places = _places(program, names)
     said: dict[Any, str] = {}
+    for guard in getattr(_environment(program), "guards", ()):
+        if getattr(guard.sloc.framework_loc, "name", "") == "split":
+            lengths.counts(chunks(guard.expr, places), "pieces of a split")
     for expression, where in _decisions(program):
         holds = _otherwise(expression) is not None or _is_check(expression, places, trials)
         if not holds and not lengths.counts(chunks(expression, places), where):

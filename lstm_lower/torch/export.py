@@ -20,7 +20,14 @@ from lstm_lower.errors import LstmLowerError, UnsupportedOpError, some
 from lstm_lower.graph import standard as std
 from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.gradient_preparation import preparing_passes
-from lstm_lower.passes.loops.length_extrapolation import Length, UnlikeError, extrapolated, rolling_passes
+from lstm_lower.passes.loops.length_extrapolation import (
+    Length,
+    UnlikeError,
+    extrapolated,
+    open_in_trace,
+    products,
+    rolling_passes,
+)
 from lstm_lower.passes.targets.formulas import may_be_of_nothing, mean_by_count
 from lstm_lower.passes.targets.legalize import RowsPass
 from lstm_lower.passes.targets.target import Lack
@@ -156,8 +163,7 @@ def settled(traced: Traced, tracing: Callable[..., Traced]) -> tuple[Traced, Exp
             found = axes_of(shapes, traced.names, dict.fromkeys(error.symbols, error.reason))
             if not found:
                 raise
-            check_open(traced.wanted, found)
-            traced = tracing(closed=traced.closed | found, steps=traced.steps)
+            traced = tracing(**closed_further(traced, found))
         except UnlikeError as error:
             few = traced.lengths[0].steps < MORE_STEPS
             options = {"few": MORE_STEPS} if few else steps_closed(traced, f"{error}", error.lengths)
@@ -166,7 +172,7 @@ def settled(traced: Traced, tracing: Callable[..., Traced]) -> tuple[Traced, Exp
             return traced, exported
 
 
-def closed_further(traced: Traced, differing: Axes) -> dict[str, Axes]:
+def closed_further(traced: Traced, differing: Axes) -> dict[str, Any]:
     """Arguments of `trace` for one whose axes are closed in which a step is another one than its module.
 
     Args:
@@ -184,9 +190,13 @@ def closed_further(traced: Traced, differing: Axes) -> dict[str, Axes]:
     return {"closed": traced.closed | differing, "steps": traced.steps}
 
 
-def steps_closed(traced: Traced, why: str, lengths: Iterable[Length] | None = None) -> dict[str, Axes]:
+def steps_closed(traced: Traced, why: str, lengths: Iterable[Length] | None = None) -> dict[str, Any]:
     """Arguments of `trace` for one whose loops, some or all, have as many steps as the example has."""
-    fixed = _steps_fixed(traced.lengths if lengths is None else lengths, why)
+    chosen = traced.lengths if lengths is None else [*lengths]
+    if any(each.takes_rests and each.steps < MORE_STEPS for each in chosen):
+        # Whole chunks may do.
+        return {"closed": traced.closed, "steps": traced.steps, "few": MORE_STEPS}
+    fixed = _steps_fixed(chosen, why)
     return {"closed": traced.closed | fixed, "steps": traced.steps | fixed}
 
 
@@ -258,20 +268,19 @@ def trace(
     steps = steps or {}
     closed = (of_pictures(module, names, tensors) if wanted == "auto" else {}) | (closed or {})
     lengths = Lengths(trials, calls, wanted, closed, few)
-    # Each of a loop's lengths has a trace of its own.
-    apart = {place: "" for each in lengths.found for place, law in each.laws.items() if law.times is None}
     reads, found, longer = TrainingReads(), None, []
     tracing = functools.partial(_traced, step, names, lengths, reads)
     try:
         while found != lengths.found:
             found = [*lengths.found]
-            with _held(step, names, lengths.products()):
+            # Each of a loop's lengths has a trace of its own.
+            apart = {place: "" for each in found for place in each.given}
+            with _held(step, names, products(found)):
                 program, reasons, read = tracing(wanted, closed | apart)
-            # Axes that were to be open may be closed.
-            lengths.found = [x for x in lengths.found if reasons.keys().isdisjoint(x.laws.keys() - apart.keys())]
-        axes = open_axes(program, names)
+            axes = open_axes(program, names)
+            lengths.found = open_in_trace(lengths.found, found, apart.keys() | axes, trials.sizes)
         for each in lengths.found:
-            with _held(step, names, lengths.products(each)):
+            with _held(step, names, products(lengths.found, each)):
                 longer.append(_captured(step, names, lengths.tensors(each), axes, reads)[0])
     except Exception as error:
         if not lengths.found:
@@ -300,8 +309,7 @@ def _extended(traced: Traced) -> Exported:
     """Writes a trace of few steps, and those of one more, as a model of any number of them."""
     exported = _translated(traced)
     longer = (_translated(dataclasses.replace(traced, program=program)) for program in traced.longer)
-    counts = {length.steps + more for length in traced.lengths for more in (-1, 0, 1)}
-    rolling = rolling_passes([name for name, _ in weights(traced.step.module)], tied, counts)
+    rolling = rolling_passes([name for name, _ in weights(traced.step.module)], tied, traced.lengths)
     rolled = [run_passes(each.model, [*preparing_passes(), *rolling]) for each in (exported, *longer)]
     model = extrapolated(rolled, traced.lengths)
     opened = {place for length in traced.lengths for place in length.laws}

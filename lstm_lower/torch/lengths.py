@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lstm_lower.passes.loops.length_extrapolation import Length
+from lstm_lower.passes.loops.length_extrapolation import Length, slope_of, with_rest
 from lstm_lower.records.lengths import Law, Place
 from lstm_lower.torch.axes import Axes, Requested
 from lstm_lower.torch.control_flow import any_length
@@ -119,21 +119,21 @@ class Lengths:
             self._in_vain = {place: more[size] for place, size in small.items()}
         for form, (place, size) in itertools.product(FORMS, small.items()):
             self._try(form, place, size, {size})
-        counts = {count for count in self._left.values() if count > _REPEATED}
+        counts = {*self._left.values()}
         # Small steps first: of some modules several of them make another one, too.
         likely = counts, {count + 1 for count in counts}, {*self._sizes.values()} if counts else ()
-        numbers = [steps for each in likely for steps in sorted(each, reverse=True) if steps > _REPEATED]
+        numbers = [steps for each in likely for steps in sorted(each, reverse=True) if steps >= _REPEATED]
         # Sizes that are one off, or by a part of a step, are so by chance more often than multiples.
         for steps, within, form, place in itertools.product(numbers, (1, math.inf), FORMS, self._sizes):
             if self._left:
-                sizes = {size for size in self._sizes.values() if _slope(size, steps) and size % steps < within}
+                sizes = {size for size in self._sizes.values() if slope_of(size, steps) and size % steps < within}
                 self._try(form, place, steps, sizes)
 
     def _try(self, form: int, place: Place, steps: int, sizes: set[int]) -> None:
         """Makes a length of axes if lines run more often where they are larger; these are left no more."""
         if place in self._taken or self._sizes[place] not in sizes:
             return
-        slopes = {each: _slope(self._sizes[each], steps) for each in self._group(form, place, sizes)}
+        slopes = {each: slope_of(self._sizes[each], steps) for each in self._group(form, place, sizes)}
         if slopes in self._tried or all(slope <= self._in_vain.get(each, 0) for each, slope in slopes.items()):
             return
         self._tried.append(slopes)
@@ -157,7 +157,8 @@ class Lengths:
             return
         self._left = {call: count for call, count in self._left.items() if call not in more}
         self._taken.update(laws)
-        self.found.append(dataclasses.replace(length, laws=self._multiplied(laws, steps)))
+        length = dataclasses.replace(length, laws=self._multiplied(laws, steps))
+        self.found.append(length if self._traced > STEPS else with_rest(length, self._sizes, more, self._calls))
 
     def _multiplied(self, laws: dict[Place, Law], steps: int) -> dict[Place, Law]:
         """Laws by which as many rows as other axes have come with each step, where runs show that it is so."""
@@ -186,15 +187,6 @@ class Lengths:
                 self.found.pop()
         return any(length.laws == laws for length in self.found)
 
-    def products(self, longer: Length | None = None) -> list[tuple[Place, int, Place]]:
-        """Axes of the same example whose sizes are numbers times those of others: axis, number and other axis."""
-        return [
-            (place, length.steps + (length == longer), law.times)
-            for length in self.found
-            for place, law in length.laws.items()
-            if law.times is not None
-        ]
-
     def tensors(self, longer: Length | None = None) -> list[Tensor]:
         """The example with few steps of each length, and one more of one of them."""
         wanted = [length.sizes(length.steps + (length == longer)) for length in self.found]
@@ -217,9 +209,3 @@ class Lengths:
             return {}
         # A step has one number of outputs.
         return counting.calls if len(results) == self._trials.results_count else {}
-
-
-def _slope(size: int, steps: int) -> int:
-    """How much of a size comes with each of some steps, if hardly anything is left or one is missing; 0 else."""
-    slope, rest = divmod(size, steps)
-    return slope if rest < max(slope, _REPEATED) else int(size == steps - 1)

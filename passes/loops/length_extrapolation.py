@@ -49,13 +49,97 @@ class Length:
     steps: int
     line: str
 
+    @property
+    def takes_rests(self) -> bool:
+        """Whether sizes between whole chunks have it, too."""
+        return any(law.rest for law in self.laws.values())
+
+    @property
+    def given(self) -> list[Place]:
+        """Axes whose sizes are numbers in a trace, as they follow from how many steps it has."""
+        return [place for place, law in self.laws.items() if law.times is None and not law.rest]
+
     def sizes(self, steps: int) -> dict[Place, int]:
         """The sizes of the axes for so many steps, those of others being the example's."""
         return {place: law.slope * steps + law.offset + law.rest // 2 for place, law in self.laws.items()}
 
-    def recorded(self) -> records.Length:
-        """What a model records of it."""
-        return records.Length(records.by_input(self.laws))
+    def of_whole_chunks(self, sizes: Mapping[Place, int]) -> Length:
+        """The same of sizes that differ from the example's by whole chunks."""
+        laws = {place: Law(law.slope, sizes[place] - law.slope * self.example) for place, law in self.laws.items()}
+        return dataclasses.replace(self, laws=laws)
+
+    def recorded(self, least: int) -> records.Length:
+        """What a model records of it that takes so many steps at least."""
+        return records.Length(records.by_input(self.laws), least)
+
+
+def slope_of(size: int, steps: int) -> int:
+    """How much of a size comes with each of some steps, if hardly anything is left or one is missing; 0 else."""
+    slope, rest = divmod(size, steps)
+    return slope if rest < max(slope, 2) else int(size == steps - 1)
+
+
+def with_rest(
+    length: Length,
+    sizes: Mapping[Place, int],
+    calls: Sequence[Any],
+    ran: Callable[[Mapping[Place, int]], Mapping[Any, int]],
+) -> Length:
+    """A length that sizes between whole chunks have, too, where as much is called for them as for whole ones.
+
+    Args:
+        length: of sizes that differ from the example's by whole chunks.
+        sizes: the example's.
+        calls: what is called once a step.
+        ran: how often what is called for other sizes.
+    """
+    (place, law), *_ = length.laws.items()
+    if law.slope == 1 or {*length.laws.values()} != {law} or law.times is not None:
+        return length
+    size, slope = sizes[place], law.slope
+
+    def counts(further: int) -> list[int]:
+        each = ran(dict.fromkeys(length.laws, size + further))
+        return [each.get(call, 0) for call in calls]
+
+    few, more = counts(0), counts(slope)
+    if not all(counts(further) in (few, more) for further in (1, slope - 1)):
+        return length
+    stop = size + bisect.bisect_left(range(slope), x=True, lo=1, key=lambda further: counts(further) != few)
+    between = Law(slope, -(-stop % slope), rest=slope - 1)
+    laws, example = dict.fromkeys(length.laws, between), (size - between.offset) // slope
+    return dataclasses.replace(length, laws=laws, example=example)
+
+
+def open_in_trace(
+    lengths: Sequence[Length], traced: Sequence[Length], places: Collection[Place], sizes: Mapping[Place, int]
+) -> list[Length]:
+    """Lengths without those of axes that a trace has closed; of chunks there are whole ones still.
+
+    Args:
+        lengths: all of them.
+        traced: those that the trace is of.
+        places: axes that are open in it.
+        sizes: the example's.
+    """
+    closed = [each for each in traced if not all(place in places for place in each.laws)]
+    whole = [each.of_whole_chunks(sizes) for each in closed if each.takes_rests]
+    return [*(each for each in lengths if each not in closed), *whole]
+
+
+def products(lengths: Sequence[Length], longer: Length | None = None) -> list[tuple[Place, int, Place]]:
+    """Axes of one example whose sizes are numbers times those of others: axis, number and other axis.
+
+    Args:
+        lengths: how many steps there are.
+        longer: one of these of which there is a step more.
+    """
+    return [
+        (place, length.steps + (length == longer), law.times)
+        for length in lengths
+        for place, law in length.laws.items()
+        if law.times is not None
+    ]
 
 
 # What is called, and the line of code that does -> the numbers that each call is handed.
@@ -162,10 +246,13 @@ def _is_read(value: ir.Value) -> bool:
 
 
 def rolling_passes(
-    weights: Collection[str], tied: Callable[[ir.Graph], Collection[ir.Value]], counts: Collection[int]
+    weights: Collection[str], tied: Callable[[ir.Graph], Collection[ir.Value]], lengths: Sequence[Length]
 ) -> list[Pass]:
     """What rolls the steps of a model up, to be compared with those of other lengths; see `LoopRerolling`."""
-    rolling = LoopRerolling(weights, tied, maps=True, counts=counts)
+    counts = {length.steps + more for length in lengths for more in (-1, 0, 1)}
+    # Of chunks the last one may be another one.
+    fuller = any(length.takes_rests for length in lengths)
+    rolling = LoopRerolling(weights, tied, maps=True, counts=counts, fuller=fuller)
     return [CommonSubexpressionElimination(), FillsPass(), PiecesPass(counts), rolling, PiecesPass()]
 
 
@@ -193,6 +280,7 @@ class _Extrapolation:
     Attributes:
         edits: operands to be written as formulas -> what they are in each model.
         shapes: values whose shapes go by a length -> their shapes in each model.
+        least: how many steps of each length there are in loops of one step, and beside them, at least.
     """
 
     def __init__(self, models: Sequence[ir.Model], lengths: Sequence[Length]) -> None:
@@ -200,6 +288,7 @@ class _Extrapolation:
         self.facts = [Facts.of(model) for model in models]
         self.edits: dict[tuple[ir.Node, int], tuple[Array, ...]] = {}
         self.shapes: dict[ir.Value, list[Any]] = {}
+        self.least = [1] * len(lengths)
         self._alike: set[Values] = set()
 
     def are_alike(self) -> bool:
@@ -220,6 +309,8 @@ class _Extrapolation:
     def run(self) -> ir.Model:
         """Writes the formulas."""
         self._compare_all()
+        if any(length.example < least for length, least in zip(self.lengths, self.least, strict=True)):
+            raise UnlikeError(f"its first or last ones stand beside the loop, which needs {max(self.least)}")
         graph = self.models[0].graph
         inputs = {str(value.name): value for value in graph.inputs}
         b = Builder(Workspace.of(self.models[0]), graph, before=next(iter(graph)), scope="steps")
@@ -241,7 +332,8 @@ class _Extrapolation:
                 formula = formulas.not_from_the_end(formula, arrays)
             node.replace_input_with(index, formula.value)
         graph.sort()
-        records.write(self.models[0], [length.recorded() for length in self.lengths])
+        recorded = [length.recorded(least) for length, least in zip(self.lengths, self.least, strict=True)]
+        records.write(self.models[0], recorded)
         return self.models[0]
 
     def _compare(self, values: Values) -> None:
@@ -279,6 +371,8 @@ class _Extrapolation:
             for node in nodes
         ):
             raise UnlikeError(self._said(nodes))
+        if std.Scan.matches(first):
+            self._note_steps([facts.shape(node.inputs[-1]) for facts, node in zip(self.facts, nodes, strict=True)])
         # What nobody reads yet a gradient may.
         for outputs in zip(*(node.outputs for node in nodes), strict=True):
             self._note_shapes(outputs)
@@ -336,6 +430,13 @@ class _Extrapolation:
             self._note_shapes(parameters)
         for results in zip(*(graph.outputs for graph in graphs), strict=True):
             self._compare(results)
+
+    def _note_steps(self, walked: Sequence[Any]) -> None:
+        """Notes how few steps a Scan leaves, as one of none is an error."""
+        first, *others = (shape[0] if shape and isinstance(shape[0], int) else 0 for shape in walked)
+        for number, (length, steps) in enumerate(zip(self.lengths, others, strict=True)):
+            if steps > first > 0:
+                self.least[number] = max(self.least[number], length.steps - (first - 1) // (steps - first))
 
     def _note_shapes(self, values: Values) -> None:
         shapes = [facts.shape(value) for facts, value in zip(self.facts, values, strict=True)]

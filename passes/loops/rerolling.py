@@ -65,6 +65,7 @@ class LoopRerolling(Pass):
         tied: tells values of a graph that no step hands on to another.
         maps: whether to roll steps that hand nothing on, too, which take no less time as a loop.
         counts: of how many steps loops are, where that is known of some.
+        fuller: whether rather fewer steps are rolled up than such as read what each makes beside the loop.
     """
 
     preserves = True
@@ -76,9 +77,11 @@ class LoopRerolling(Pass):
         *,
         maps: bool = False,
         counts: Iterable[int] = (),
+        fuller: bool = False,
     ) -> None:
         super().__init__()
         self.weights, self.tied, self.maps, self.counts = frozenset(weights), tied, maps, frozenset(counts)
+        self.fuller = fuller
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rolls."""
@@ -114,14 +117,14 @@ class LoopRerolling(Pass):
         """Rolls the steps of one loop, if there is one."""
         space = self.context.space
         code = Code(graph, self.weights, self.tied(graph))
-        for choice in _candidates(code, self.counts, maps=maps):
+        for choice in _candidates(code, self.counts, maps=maps, fuller=self.fuller):
             fit = _fitting(code, choice, space, maps=maps)
             if fit and self.maps and (nested := max(rolling.nested for rolling in fit)) > 1:
                 outer = dict.fromkeys(rolling.rows.rows[0][::nested] for rolling in fit)
                 fit = _fitting(code, [*outer], space, maps=maps) or fit
             if fit:
                 # The first of equals: its steps end where states are handed on.
-                rolling = max(fit, key=lambda rolling: len(rolling.rows.rows) * rolling.rows.count)
+                rolling = max(fit, key=lambda each: (-self.fuller * each.stacked, each.nodes))
                 rolling.run()
                 remove_unread(graph)
                 graph.sort()
@@ -170,7 +173,9 @@ def has_equal_products(graph: ir.Graph) -> bool:
     return max(read.values(), default=0) >= LEAST_STEPS
 
 
-def _candidates(code: Code, counts: Collection[int], *, maps: bool) -> Iterator[Sequence[Sequence[ir.Node]]]:
+def _candidates(
+    code: Code, counts: Collection[int], *, maps: bool, fuller: bool
+) -> Iterator[Sequence[Sequence[ir.Node]]]:
     """Nodes that may do the same in the steps of a loop: alike ones in a row, each following from the one before.
 
     Several rows at a time are choices.
@@ -179,6 +184,7 @@ def _candidates(code: Code, counts: Collection[int], *, maps: bool) -> Iterator[
         code: the nodes of a graph.
         counts: see `LoopRerolling`.
         maps: whether steps may follow from none before.
+        fuller: whether all of a row are a choice beside all but one.
     """
     groups = (tuple(group) for told in (_read_often, _given) for group in _groups(code, told).values())
     many = dict.fromkeys(group for group in groups if len(group) >= LEAST_STEPS)
@@ -192,7 +198,9 @@ def _candidates(code: Code, counts: Collection[int], *, maps: bool) -> Iterator[
             for each in sorted(several) if number else [1]:
                 steps = chain[: len(chain) // each * each : each]
                 # The first step may have been simplified, and of a loop's last one less may be read.
-                for choice in ([steps], [steps[1:]]) if maps else ([steps], [steps[1:], steps[:-1]], [steps[1:-1]]):
+                ends = [steps[1:], steps[:-1]]
+                choices = [[steps, *ends]] if fuller else [[steps], [steps[1:]]] if maps else [[steps], ends]
+                for choice in choices if maps else [*choices, [steps[1:-1]]]:
                     if found := [seeds for seeds in choice if len(seeds) >= LEAST_STEPS]:
                         yield found
 
@@ -369,7 +377,17 @@ class _Rolling:
         """Whether a step is more than what a loop costs: a sum of a few values does not become a Scan over them."""
         nodes = [self.rows.rows[row][0] for row in self.order]
         count = len(nodes) + sum(len(graph) for node in nodes for graph in subgraphs_of(node))
-        return count > 1 + 2 * sum(isinstance(role, Stacked) for role in self.sequences)
+        return count > 1 + 2 * self.stacked
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes become those of one step."""
+        return len(self.rows.rows) * self.rows.count
+
+    @property
+    def stacked(self) -> int:
+        """How many sequences are joined of what is made beside the loop."""
+        return sum(isinstance(role, Stacked) for role in self.sequences)
 
     @property
     def nested(self) -> int:

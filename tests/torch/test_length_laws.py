@@ -309,6 +309,34 @@ class Tenth(Filled):
         return h
 
 
+class Pieces(nn.Module):
+    """Goes over pieces of three steps, of which the last is what is left."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read, self.cell = nn.Linear(I, H), nn.GRUCell(H, H)
+
+    def forward(self, x: Any) -> Any:
+        h, made = x.new_zeros(x.size(0), H), []
+        for piece in x.split(3, 1):
+            y = torch.tanh(self.read(piece))
+            h = self.cell(y.sum(1), h)
+            made.append(y * h[:, None])
+        return torch.cat(made, 1)
+
+
+class Starts(Pieces):
+    """Goes over the places where chunks of three steps begin, of which a trace makes numbers."""
+
+    def forward(self, x: Any) -> Any:
+        h, made = x.new_zeros(x.size(0), H), []
+        for start in range(0, x.size(1), 3):
+            y = torch.tanh(self.read(x[:, start : start + 3]))
+            h = self.cell(y.sum(1), h)
+            made.append(y * h[:, None])
+        return torch.cat(made, 1)
+
+
 def flags(batch: int, steps: int) -> Any:
     return (torch.arange(steps) <= torch.arange(batch)[:, None]).float()
 
@@ -356,6 +384,20 @@ def test_batch_and_length_are_open(make: type[nn.Module]) -> None:
     session = ll.Session(step, providers=["CPUExecutionProvider"])
     for batch, steps in (EXAMPLE, *OTHERS):
         compare(module, session, CASES[make](batch, steps))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [4, 5, 6, 9])
+@pytest.mark.parametrize(("make", "apart"), [(Filled, 1), (FilledIfNeeded, 1), (Whole, 1), (Pieces, 1), (Starts, 3)])
+def test_chunks_are_open_whatever_the_example_is_of_them(make: type[nn.Module], steps: int, apart: int) -> None:
+    torch.manual_seed(0)
+    module = make()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FixedStepsWarning)
+        step = ll.from_torch(module, torch.randn(2, steps, I), loss_of, example_targets=(), what="gradients")
+    session = ll.Session(step, providers=["CPUExecutionProvider"])
+    for more in range(0, 8 * apart, apart):
+        compare(module, session, (torch.randn(3, steps + more, I),))
 
 
 @pytest.mark.parametrize(

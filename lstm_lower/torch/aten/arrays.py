@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -151,6 +152,10 @@ def _stack(n: AtenCall, tensors: Sequence[Expr], dim: int = 0) -> Expr:
 def _split(n: AtenCall, x: Expr, how: Any, dim: int = 0) -> list[Expr]:
     axis = counted(x, dim)
     sizes = [part[axis] for part in n.shapes]
+    if len(sizes) > 1 and all(isinstance(size, int) for size in sizes[:-1]) and not isinstance(sizes[-1], int):
+        # Of an open size the last piece is what is left; each by itself may be of a loop's step.
+        starts = [*itertools.accumulate(sizes[:-1], initial=0)]
+        return [n.b.slice(x, start, end, axis) for start, end in itertools.pairwise([*starts, END])]
     return [x] if len(sizes) == 1 else n.b.ops(std.Split, x, n.vector(sizes), outputs=len(sizes), axis=axis)
 
 
