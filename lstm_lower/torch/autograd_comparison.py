@@ -148,6 +148,8 @@ def certified(made: TorchStep, *, known: bool = False) -> Certificate:
     if not known and (axes := beside.differing_axes()):
         raise OtherSizesError(axes)
     also = [*beside.also]
+    if sizes.example and not also and not known:
+        beside.left_out.setdefault("other sizes", "PyTorch takes none of those that were tried")
     recorded = zip(lengths.parse(made.step.metadata_props), beside.least(), strict=True)
     lengths.write(made.step, [dataclasses.replace(each, least=max(each.least, least)) for each, least in recorded])
     return certification.certificate(_FRAMEWORK, example, comparison, beside.left_out, also=also)

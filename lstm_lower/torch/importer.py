@@ -333,8 +333,9 @@ def _tell(module: nn.Module, step: ir.Model, exported: Exported, *, check: bool)
     told = [f"axis {axis} of '{name}' ({why})" for (name, axis), why in exported.left_open.items()]
     name, lines = type(module).__name__, [] if check else [length.line for length in exported.traced.lengths]
     compared = certificate.parse(step.metadata_props)
-    if compared and (why := compared.not_compared.get("the step")):
-        warn(f"{name} is a step of which nothing was compared ({why}); check=False takes it as it is")
+    for what in ("the step", "other sizes"):
+        if compared and not compared.also and (why := compared.not_compared.get(what)):
+            warn(f"{name}: of {what} nothing was compared ({why}); check=False takes it as it is")
     if lines and exported.traced.wanted == "auto":
         warn(
             f"{name} has loops in Python whose later steps are taken to be like the first ones ({some(lines)}), which "

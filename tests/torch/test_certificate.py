@@ -521,6 +521,21 @@ def test_what_is_not_compared_is_said() -> None:
     ll.from_torch(nn.LSTM(4, 3), torch.randn(5, 2, 4), "ctc", check=False)
 
 
+class FewRows(nn.Linear):
+    """The example has as many as there may be."""
+
+    def forward(self, x: Any) -> Any:
+        if x.size(0) > 5:
+            raise ValueError("at most 5 rows")
+        return super().forward(x)
+
+
+def test_sizes_at_which_nothing_could_be_compared_are_told() -> None:
+    with pytest.warns(LstmLowerWarning, match="of other sizes nothing was compared .PyTorch takes none"):
+        found = compared(ll.from_torch(FewRows(4, 3), torch.randn(5, 4), "mse", what="gradients"))
+    assert list(found.not_compared) == ["other sizes"]
+
+
 class Weighted(nn.Module):
     """An input of its own has the name of a step's target."""
 
@@ -554,7 +569,5 @@ class Overwritten(nn.Module):
 
 
 def test_a_step_that_pytorch_cannot_make_backward_is_told() -> None:
-    with pytest.warns(
-        LstmLowerWarning, match="Overwritten is a step of which nothing was compared .PyTorch fails with"
-    ):
+    with pytest.warns(LstmLowerWarning, match="Overwritten: of the step nothing was compared .PyTorch fails with"):
         ll.from_torch(Overwritten(), torch.randn(5, 4), "mse", what="gradients")
