@@ -413,7 +413,7 @@ class _Rewriting:
         elif rule is None:
             got = next(dtype for x in (*node.inputs, *node.outputs) if is_complex(dtype := facts.dtype(x)))
             text = requires(node.op_type, node_label(node), "the node", "real numbers", dtype_name(got))
-            raise UnsupportedOpError(text + "; write it with tf.math.real and imag of its operand")
+            raise UnsupportedOpError(text + "; write it with the real and the imaginary part of its operand")
         else:
             results = rule(view, Parts(b, self.parts))
         for old, new, (dtype, shape) in zip(node.outputs, results, declared, strict=True):

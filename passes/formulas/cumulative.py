@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
@@ -24,23 +24,35 @@ def _sizes_behind(x: Expr) -> list[int | Expr]:
     return [x.size(place) for place in range(1, len(x.shape or ()))]
 
 
+def running(
+    body: Callable[[list[Expr], list[Expr]], tuple[list[Expr], list[Expr]]],
+    starts: Sequence[float],
+    operands: Sequence[Expr],
+    axis: int,
+    *,
+    reverse: bool = False,
+) -> list[Expr]:
+    """What a Scan's body puts out along an axis of operands of one shape, of states that begin as numbers."""
+    rows, back = zip(*(_along(x, axis) for x in operands), strict=True)
+    first = rows[0]
+    states = [first.builder.fill(start, _sizes_behind(first), first.dtype) for start in starts]
+    _, results = first.builder.scan(body, states=states, inputs=rows, reverse=reverse)
+    return [back[0](result) for result in results]
+
+
 def product(x: Expr, axis: int, *, exclusive: bool = False, reverse: bool = False) -> Expr:
     """Products of all elements up to each one along an axis; an exclusive one is without it, and starts at 1."""
-    along, back = _along(x, axis)
-    b = x.builder
 
     def body(states: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
         total = states[0] * inputs[0]
         return [total], [states[0] if exclusive else total]
 
-    start = b.fill(1, _sizes_behind(along), along.dtype)
-    _, (products,) = b.scan(body, states=[start], inputs=[along], reverse=reverse)
-    return back(products)
+    (products,) = running(body, [1], [x], axis, reverse=reverse)
+    return products
 
 
 def log_sum_exp(x: Expr, axis: int) -> Expr:
     """The logarithm of the sum of the exponentials of all elements up to each one, in shares of the largest of them."""
-    along, back = _along(x, axis)
     b = x.builder
 
     def body(carried: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
@@ -52,10 +64,8 @@ def log_sum_exp(x: Expr, axis: int) -> Expr:
         logarithm = b.where(none, 1, total).log()
         return [new, total], [b.where(none, -math.inf, new + logarithm)]
 
-    sizes, least = _sizes_behind(along), float(along.dtype.min)
-    states = [b.fill(least, sizes, along.dtype), b.fill(0, sizes, along.dtype)]
-    _, (sums,) = b.scan(body, states=states, inputs=[along])
-    return back(sums)
+    (sums,) = running(body, [float(x.dtype.min), 0], [x], axis)
+    return sums
 
 
 def extreme_place(x: Expr, axis: int, *, largest: bool) -> Expr:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -13,9 +14,19 @@ import torch
 from lstm_lower.dtypes import is_complex
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr
-from lstm_lower.passes.formulas.complex_numbers import conjugate, each, joined, magnitude, of_parts, parts_of
+from lstm_lower.passes.formulas import cumulative
+from lstm_lower.passes.formulas.complex_numbers import (
+    Number,
+    conjugate,
+    each,
+    joined,
+    magnitude,
+    of_parts,
+    parts_of,
+)
 from lstm_lower.passes.formulas.fourier import transformed
 from lstm_lower.passes.formulas.sizes import up_to
+from lstm_lower.passes.formulas.special_functions import log1p_of
 from lstm_lower.torch.aten import open_sizes
 from lstm_lower.torch.aten.arrays import broadcast_to, counted, rank_of, sizes_of, vector_of
 from lstm_lower.torch.aten.elementwise import angle_of
@@ -144,6 +155,45 @@ def _magnitude(n: AtenCall, x: Expr) -> Expr:
 def _logarithm(n: AtenCall, x: Expr) -> Expr:
     parts = each(parts_of(x))
     return of_parts(joined(magnitude(parts).log(), angle_of(parts[1], parts[0])))
+
+
+@translates(aten.log1p.default, of_complex=True)
+def _logarithm_above_one(n: AtenCall, x: Expr) -> Expr:
+    return of_parts(joined(*_log1p(each(parts_of(x)))))
+
+
+def _log1p(x: Number) -> Number:
+    """log(1 + x), of small numbers by how much the square of the length is above 1."""
+    real, imaginary = x
+    b, one = real.builder, real + 1
+    near = magnitude(x) < 0.5
+    # What is not chosen must have a slope all the same.
+    above = log1p_of(b.where(near, real * (real + 2) + imaginary * imaginary, 0)) / 2
+    length = b.where(near, 1, magnitude((one, imaginary))).log()
+    return b.where(near, above, length), angle_of(imaginary, one)
+
+
+@translates(aten.logcumsumexp.default, of_complex=True)
+def _log_cumsum_exp(n: AtenCall, x: Expr, dim: int) -> Expr:
+    """Each logarithm with that of one and the share of the lesser one, whose angles add up to more than half a turn."""
+    if not rank_of(x):
+        return x
+    b = n.b
+
+    def body(most: list[Expr], least: list[Expr]) -> tuple[list[Expr], list[Expr]]:
+        behind = most[0] < least[0]
+        most, least = (
+            [b.where(behind, *pair) for pair in zip(*ends, strict=True)] for ends in ((least, most), (most, least))
+        )
+        # Minus infinity less itself is no number.
+        share = (least[0] - b.where(most[0].abs().equals(math.inf), 0, most[0])).exp()
+        angle = least[1] - most[1]
+        added = _log1p((share * b.op(std.Cos, angle), share * b.op(std.Sin, angle)))
+        sums = [part + more for part, more in zip(most, added, strict=True)]
+        return sums, sums
+
+    sums = cumulative.running(body, [-math.inf, 0], each(parts_of(x)), counted(x, dim))
+    return of_parts(joined(*sums))
 
 
 @translates(aten.sqrt.default, of_complex=True)

@@ -37,6 +37,12 @@ def _arithmetic(x: Any) -> Any:
     )
 
 
+def _logarithms(x: Any) -> Any:
+    """Angles add up to many half turns, and shares that nearly cancel each other are among them."""
+    z = torch.complex(x * 2, x.flip(1) * 9)
+    return real(z.logcumsumexp(1)), real(z.logcumsumexp(-1)), real(z.log1p()), real((z * 0.1).log1p())
+
+
 CASES: dict[str, Any] = {
     "complex_transforms": lambda x: (
         torch.fft.fft2(x).real,
@@ -61,6 +67,11 @@ CASES: dict[str, Any] = {
     ),
     "arithmetic": _arithmetic,
     "further_arithmetic": complex_numbers,
+    "logarithms": _logarithms,
+    "logarithms_of_nothing": lambda x: (
+        torch.complex(torch.where(x > 1, x, -torch.inf), x).detach().logcumsumexp(1).exp().abs() + x,
+        torch.complex(x, x)[0, 0, 0].logcumsumexp(0).abs() * x,
+    ),
     "polar": lambda x: (real(torch.polar(x.abs(), x)), x.angle()),
 }
 
