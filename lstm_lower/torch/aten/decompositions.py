@@ -38,6 +38,7 @@ def simple(program: ExportedProgram, alike: Alike | None = None) -> ExportedProg
     """
     if are_separate(program.graph_module) and not any(_untranslated(program)):
         return program
+    _unbind_sizes(program)
     before, level = len(_guards(program)), torch._C._functorch.maybe_current_level() or 0
     # An open size is not taken for 1 where it is so at the example, as in the trace.
     with warnings.catch_warnings(), torch.fx.experimental._config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
@@ -61,6 +62,17 @@ def simple(program: ExportedProgram, alike: Alike | None = None) -> ExportedProg
             raise OpenSizeError(_deciding(guard.expr, _example(program)), "a formula of PyTorch's own decides by it")
     join_pieces(taken_apart, alike)
     return taken_apart
+
+
+def _unbind_sizes(program: ExportedProgram) -> None:
+    """Lets sizes of results that depend on data be others in another run: PyTorch fails where they are formulas then.
+
+    They are where a later line of the trace has said what a slice's size is.
+    """
+    parts = (part for part in program.graph_module.modules() if isinstance(part, GraphModule))
+    for node in (node for part in parts for node in part.graph.nodes):
+        if isinstance(node.meta.get("val"), torch.Tensor):
+            node.meta.pop("unbacked_bindings", None)
 
 
 def _guards(program: ExportedProgram) -> Sequence[Any]:
