@@ -21,6 +21,8 @@ from lstm_lower.graph import standard as std
 from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.gradient_preparation import preparing_passes
 from lstm_lower.passes.loops.length_extrapolation import (
+    MORE_STEPS,
+    STEPS,
     Length,
     UnlikeError,
     extrapolated,
@@ -46,7 +48,7 @@ from lstm_lower.torch.derivatives import derivatives_written, with_inner_gradien
 from lstm_lower.torch.hooks import refuse_others
 from lstm_lower.torch.interception import Interception
 from lstm_lower.torch.interface import ModuleOperands, Step, are_equal, attributes_kept, weights
-from lstm_lower.torch.lengths import MORE_STEPS, STEPS, Calls, Counting, Lengths
+from lstm_lower.torch.lengths import Calls, Counting, Lengths
 from lstm_lower.torch.modules import all_classes_scored, cumulative_averages, masks_unread, unchecked_distributions
 from lstm_lower.torch.own_gradients import Functions, own_gradients_traced, tied
 from lstm_lower.torch.pytorch_errors import raised, way_around

@@ -6,6 +6,7 @@ Such a loop is traced at a few steps and at one more (`length_extrapolation`), w
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import itertools
 import math
@@ -18,7 +19,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lstm_lower.passes.loops.length_extrapolation import Length, slope_of, with_rest
+from lstm_lower.passes.loops.length_extrapolation import STEPS, Length, slope_of, with_rest
 from lstm_lower.records.lengths import Law, Place
 from lstm_lower.torch.axes import Axes, Requested
 from lstm_lower.torch.control_flow import any_length
@@ -27,12 +28,11 @@ from lstm_lower.torch.modes import Args, FunctionMode, Kwargs
 from lstm_lower.torch.pytorch_errors import is_users
 from lstm_lower.torch.trials import FORMS, RefusedError, Trials, of_fewer
 
-# Steps that are traced: four that are rolled up (`LoopRerolling`), and others at either end; and where a loop of so few
-# is another one than that of one more, so that more of them are first and last ones.
-STEPS, MORE_STEPS = 6, 8
-
 # How often a line runs at least that is one of a loop.
 _REPEATED = 2
+
+# Calls in a few steps that take half a minute to trace and to roll up.
+_MANY_CALLS = 4096
 
 # Function and line of the module's code -> how often it is called.
 _Call = tuple[Any, str]
@@ -98,7 +98,9 @@ class Lengths:
         self._wanted, self._traced = wanted, traced
         self._trials, self._sizes = trials, trials.sizes
         self._taken = set(closed)
-        self._tried: list[Mapping[Place, int]] = []
+        self._tried: list[Any] = []
+        # What `_try` was given where some lines run more often evenly, and others do not.
+        self._uneven: list[tuple[int, Place, int, set[int]]] = []
         # By how much axes may be larger, all at once, without that more is called.
         self._in_vain: Mapping[Place, int] = {}
         self.found: list[Length] = []
@@ -128,15 +130,19 @@ class Lengths:
             if self._left:
                 sizes = {size for size in self._sizes.values() if slope_of(size, steps) and size % steps < within}
                 self._try(form, place, steps, sizes)
+        for each in self._uneven:
+            self._try(*each, evenly=any)
 
-    def _try(self, form: int, place: Place, steps: int, sizes: set[int]) -> None:
+    def _try(self, form: int, place: Place, steps: int, sizes: set[int], evenly: Any = all) -> None:
         """Makes a length of axes if lines run more often where they are larger; these are left no more."""
         if place in self._taken or self._sizes[place] not in sizes:
             return
         slopes = {each: slope_of(self._sizes[each], steps) for each in self._group(form, place, sizes)}
-        if slopes in self._tried or all(slope <= self._in_vain.get(each, 0) for each, slope in slopes.items()):
+        if (evenly, slopes) in self._tried or all(
+            slope <= self._in_vain.get(each, 0) for each, slope in slopes.items()
+        ):
             return
-        self._tried.append(slopes)
+        self._tried.append((evenly, slopes))
         longer = self._calls({each: self._sizes[each] + slope for each, slope in slopes.items()})
         more = [call for call, count in longer.items() if count > max(self._example.get(call, 0), _REPEATED - 1)]
         if not more:
@@ -147,7 +153,11 @@ class Lengths:
         far = max(steps, self._traced) + 2
         further = self._calls(length.sizes(far))
         counts = ([each.get(call, 0) for each in (self._example, longer, further)] for call in more)
-        if not any(last - first == (far - steps) * (second - first) for first, second, last in counts):
+        even = [last - first == (far - steps) * (second - first) for first, second, last in counts]
+        # Steps each of which is many of others would take long to trace.
+        long = max(slopes.values()) > 1 and sum(further.values()) > _MANY_CALLS
+        if not evenly(even) or (long and evenly is all):
+            self._uneven += [(form, place, steps, sizes)] * any(even)
             return
         for each in slopes:
             # What may stay as it is is as large by chance.
@@ -183,8 +193,7 @@ class Lengths:
             self._taken.update(laws)
             (place, law), *_ = laws.items()
             self.found.append(Length(laws, (self._sizes[place] - law.offset) // law.slope, self._traced, line))
-            if not self._all_run():
-                self.found.pop()
+            self.found = self.found if self._all_run() else self.found[:-1]
         return any(length.laws == laws for length in self.found)
 
     def tensors(self, longer: Length | None = None) -> list[Tensor]:
@@ -202,10 +211,8 @@ class Lengths:
     def _run(self, inputs: Sequence[Tensor]) -> Calls:
         """What the module calls; nothing where it does not take the inputs."""
         counting = Counting()
-        try:
-            with any_length():
-                results = self._trials.results(inputs, counting)
-        except RefusedError:
-            return {}
-        # A step has one number of outputs.
-        return counting.calls if len(results) == self._trials.results_count else {}
+        with contextlib.suppress(RefusedError), any_length():
+            results = self._trials.results(inputs, counting)
+            # A step has one number of outputs.
+            return counting.calls if len(results) == self._trials.results_count else {}
+        return {}

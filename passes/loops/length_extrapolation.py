@@ -29,6 +29,10 @@ from lstm_lower.passes.model_pass import Pass
 from lstm_lower.records import lengths as records
 from lstm_lower.records.lengths import Law, Place
 
+# Steps that are traced: four that are rolled up (`LoopRerolling`), and others at either end; and where a loop of so few
+# is another one than that of one more, so that more of them are first and last ones.
+STEPS, MORE_STEPS = 6, 8
+
 # Corresponding values of the models, the shortest first.
 Values = tuple[ir.Value, ...]
 
@@ -250,10 +254,14 @@ def rolling_passes(
 ) -> list[Pass]:
     """What rolls the steps of a model up, to be compared with those of other lengths; see `LoopRerolling`."""
     counts = {length.steps + more for length in lengths for more in (-1, 0, 1)}
-    # Of chunks the last one may be another one.
-    fuller = any(length.takes_rests for length in lengths)
+    laws = [(law, length.steps > STEPS) for length in lengths for law in length.laws.values()]
+    # Of chunks the last one may be another one, and what they hold be a loop by itself.
+    fuller = any(law.rest or (law.slope > 1 and again) for law, again in laws)
     rolling = LoopRerolling(weights, tied, maps=True, counts=counts, fuller=fuller)
-    return [CommonSubexpressionElimination(), FillsPass(), PiecesPass(counts), rolling, PiecesPass()]
+    # A step may take several.
+    parts = {part for law, _ in laws for part in range(1, law.slope + 1) if law.slope % part == 0}
+    pieces = {count * part for count in counts for part in parts}
+    return [CommonSubexpressionElimination(), FillsPass(), PiecesPass(pieces), rolling, PiecesPass()]
 
 
 def extrapolated(models: Sequence[ir.Model], lengths: Sequence[Length]) -> ir.Model:

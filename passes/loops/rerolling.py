@@ -115,21 +115,28 @@ class LoopRerolling(Pass):
 
     def _roll_one(self, graph: ir.Graph, *, maps: bool) -> bool:
         """Rolls the steps of one loop, if there is one."""
-        space = self.context.space
         code = Code(graph, self.weights, self.tied(graph))
-        for choice in _candidates(code, self.counts, maps=maps, fuller=self.fuller):
-            fit = _fitting(code, choice, space, maps=maps)
-            if fit and self.maps and (nested := max(rolling.nested for rolling in fit)) > 1:
-                outer = dict.fromkeys(rolling.rows.rows[0][::nested] for rolling in fit)
-                fit = _fitting(code, [*outer], space, maps=maps) or fit
-            if fit:
-                # The first of equals: its steps end where states are handed on.
-                rolling = max(fit, key=lambda each: (-self.fuller * each.stacked, each.nodes))
-                rolling.run()
+        for alone in (True, False) if self.fuller else (False,):
+            fits = self._fits(code, alone=alone, maps=maps)
+            # The first of equals: its steps end where states are handed on.
+            best = max(fits if alone else itertools.islice(fits, 1), key=lambda each: each.nodes, default=None)
+            if best is not None:
+                best.run()
                 remove_unread(graph)
                 graph.sort()
                 return True
         return False
+
+    def _fits(self, code: Code, *, alone: bool, maps: bool) -> Iterator[_Rolling]:
+        """The largest loop of each choice; with `alone` those that read nothing that each of their steps is given."""
+        space = self.context.space
+        for choice in _candidates(code, self.counts, maps=maps, fuller=self.fuller):
+            fit = [each for each in _fitting(code, choice, space, maps=maps) if not (alone and each.stacked)]
+            if fit and self.maps and (nested := max(rolling.nested for rolling in fit)) > 1:
+                outer = dict.fromkeys(rolling.rows.rows[0][::nested] for rolling in fit)
+                fit = _fitting(code, [*outer], space, maps=maps) or fit
+            if fit:
+                yield max(fit, key=lambda each: each.nodes)
 
 
 def _parts(x: ir.Value | None, joined: std.Concat) -> Sequence[ir.Value | None]:
@@ -243,6 +250,12 @@ def _runs(pieces: Sequence[tuple[int, bool] | None]) -> Iterator[tuple[int, int]
                 end += 1
             yield start, end
             start = end
+
+
+def _unsqueezed(value: ir.Value | None) -> ir.Value | None:
+    """A value, or the one that it is with one more axis."""
+    node = None if value is None else value.producer()
+    return node.inputs[0] if node is not None and std.Unsqueeze.matches(node) else value
 
 
 def _untransposed(value: ir.Value) -> ir.Value:
@@ -415,6 +428,8 @@ class _Rolling:
             for state, final in zip(self.states, finals, strict=True)
             if len(state.initial) == 1
         }
+        if not self.reverse:
+            self._join_in_turn(made)
         for place, sequence in zip(self.outputs, made, strict=True):
             self._hand_over(self._values(*place), sequence, last.get(place))
         nodes = {node for row in self.rows.rows.values() for node in row}
@@ -488,6 +503,21 @@ class _Rolling:
             given[state.line[1]] if len(state.line) > 1 else made[state.row][state.output] for state in self.states
         ]
         return following, [made[row][i] for row, i in self.outputs]
+
+    def _join_in_turn(self, made: Sequence[Expr]) -> None:
+        """Lets nodes that join several results of each step in turn read all as one sequence."""
+        b, lists = self.builder, [self._values(*place) for place in self.outputs]
+        of = {value: number for number, values in enumerate(lists) for value in values}
+        for node in [node for node in b.graph if std.Concat.matches(node) and not self.rows.holds(node)]:
+            sources = (source for value in node.inputs for source in (value, _unsqueezed(value)))
+            turn = [*dict.fromkeys(of[source] for source in sources if source in of)]
+            shapes = {made[number].shape for number in turn}
+            if len(turn) < 2 or len(shapes) > 1 or None in shapes:
+                continue
+            both = b.concat([made[number].unsqueeze(1) for number in turn], 1)
+            first, _, *rest = (both.size(axis) for axis in range(len(both.shape or ())))
+            whole = b.op(std.Reshape, both, b.sizes([first * len(turn), *rest]))
+            self._join(node, [*itertools.chain(*zip(*(lists[number] for number in turn), strict=True))], whole)
 
     def _hand_over(self, values: list[ir.Value], sequence: Expr, final: Expr | None) -> None:
         """Lets readers behind the loop read its results."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -325,6 +326,56 @@ class Pieces(nn.Module):
         return torch.cat(made, 1)
 
 
+class LastFilled(Pieces):
+    """Fills up the last piece alone."""
+
+    def forward(self, x: Any) -> Any:
+        h, made = x.new_zeros(x.size(0), H), []
+        for piece in x.split(3, 1):
+            filled = nn.functional.pad(piece, (0, 0, 0, 3 - piece.size(1)))
+            h = self.cell(torch.tanh(self.read(filled)).sum(1), h)
+            made.append(h)
+        return torch.stack(made, 1)
+
+
+class TwoSizes(Pieces):
+    """Goes over pieces of three steps, and over what each step makes of them."""
+
+    def forward(self, x: Any) -> Any:
+        h, made = x.new_zeros(x.size(0), H), []
+        for t in range(x.size(1)):
+            h = self.cell(self.read(x[:, t]), h)
+            made.append(h)
+        for piece in torch.stack(made, 1).split(3, 1):
+            h = torch.tanh(h + piece.amax(1))
+        return h
+
+
+class Inner(Pieces):
+    """Has a loop over the steps of each chunk, whose states are joined with those of all others."""
+
+    def forward(self, x: Any) -> Any:
+        h, made = x.new_zeros(x.size(0), H), []
+        g = h
+        for start in range(0, x.size(1), 3):
+            g = torch.tanh(self.read(x[:, start : start + 3]).sum(1) + g)
+            for t in range(start, start + 3):
+                h = self.cell(self.read(x[:, t]) * g, h)
+                made.append(h)
+        return torch.stack(made, 1)
+
+
+class Truncated(Pieces):
+    """Lets gradients flow through three steps."""
+
+    def forward(self, x: Any) -> Any:
+        h, made = x.new_zeros(x.size(0), H), []
+        for t in range(x.size(1)):
+            h = self.cell(self.read(x[:, t]), h.detach() if t % 3 == 0 else h)
+            made.append(h)
+        return torch.stack(made, 1)
+
+
 class Starts(Pieces):
     """Goes over the places where chunks of three steps begin, of which a trace makes numbers."""
 
@@ -387,8 +438,13 @@ def test_batch_and_length_are_open(make: type[nn.Module]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("steps", [4, 5, 6, 9])
-@pytest.mark.parametrize(("make", "apart"), [(Filled, 1), (FilledIfNeeded, 1), (Whole, 1), (Pieces, 1), (Starts, 3)])
+@pytest.mark.parametrize(
+    ("make", "steps", "apart"),
+    [
+        *itertools.product([Filled, FilledIfNeeded, Whole, Pieces, LastFilled], [4, 5, 6, 9], [1]),
+        *itertools.product([Starts, TwoSizes, Inner, Truncated], [6, 9], [3]),
+    ],
+)
 def test_chunks_are_open_whatever_the_example_is_of_them(make: type[nn.Module], steps: int, apart: int) -> None:
     torch.manual_seed(0)
     module = make()
