@@ -384,3 +384,33 @@ def test_a_schedule_over_all_steps_takes_two() -> None:
         compare(module, session, (torch.randn(batch, steps, I),))
     with pytest.raises(ll.InvalidInputError, match="for 2 or more steps"):
         session.run({"x": torch.randn(2, 1, I).numpy()})
+
+
+class Warped(nn.Module):
+    """Soft dynamic time warping of a sequence and four rows that are learnt: rows of a table begin as equal values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = nn.Parameter(torch.randn(4, I))
+
+    def forward(self, x: Any) -> Any:
+        distances = (x[:, :, None] - self.rows).square().sum(-1)
+        far = x.new_full((x.size(0),), 1e4)
+        before = [torch.zeros_like(far), *[far] * 4]
+        for t in range(x.size(1)):
+            made = [far]
+            for row in range(4):
+                ways = torch.stack([before[row + 1], before[row], made[row]], -1)
+                made.append(distances[:, t, row] - torch.logsumexp(-ways, -1))
+            before = made
+        return before[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::lstm_lower.torch.importer.FixedStepsWarning")
+def test_steps_that_share_what_the_first_one_makes_once() -> None:
+    module = Warped()
+    step = ll.from_torch(module, torch.randn(2, 5, I), loss_of, example_targets=(), what="gradients")
+    session = ll.Session(step, providers=["CPUExecutionProvider"])
+    for batch in (2, 3):
+        compare(module, session, (torch.randn(batch, 5, I),))

@@ -255,8 +255,9 @@ class StepRows:
             return None
         if self.rows[number][late:] != row[:-late] or not self._fits(row, len(row) - late):
             return None
-        for node in self.rows[number][:late]:
-            self._place.pop(node, None)
+        self.rows[number] = row
+        # Its first nodes may be another row's, too: what the first step makes once.
+        self._note_all()
         return number
 
     def _fits(self, row: tuple[ir.Node, ...], held: int = 0) -> bool:
@@ -329,9 +330,12 @@ class StepRows:
                     self.rows.clear()
                     return
                 del self.rows[number]
-                self._place.clear()
-                for each in self.rows:
-                    self._note(each)
+                self._note_all()
+
+    def _note_all(self) -> None:
+        self._place.clear()
+        for number in self.rows:
+            self._note(number)
 
     def _note(self, number: int) -> None:
         row = self.rows[number]
