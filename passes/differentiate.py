@@ -102,9 +102,6 @@ class GradientPass(Pass):
     seeds: bool = dataclasses.field(default=False, kw_only=True)
     preserves = True
 
-    def __post_init__(self) -> None:
-        super().__init__()
-
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Adds them.
 

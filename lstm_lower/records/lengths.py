@@ -69,10 +69,14 @@ class Length:
     Attributes:
         laws: input -> axis whose size goes by it -> how.
         least: how many there are at least, as where first or last steps stand beside the loop.
+        most: how many there are at most; `None` for any number.
+        line: the line of code by which there are no more.
     """
 
     laws: Mapping[str, Mapping[int, Law]]
     least: int = 1
+    most: int | None = None
+    line: str = ""
 
     def check(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         """Refuses feeds of no such number.
@@ -96,6 +100,12 @@ class Length:
                     raise InvalidInputError(
                         f"input '{name}' requires a size of {required} along axis {axis} ({why}), got shape "
                         f"{format_shape(arrays[name].shape)}",
+                        operand=name,
+                    )
+                if self.most is not None and steps > self.most:
+                    raise InvalidInputError(
+                        f"input '{name}' requires a size of at most {self.most} along axis {axis} ({self.line}), got "
+                        f"shape {format_shape(arrays[name].shape)}",
                         operand=name,
                     )
                 first = first or (name, steps)

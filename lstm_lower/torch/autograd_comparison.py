@@ -150,8 +150,10 @@ def certified(made: TorchStep, *, known: bool = False) -> Certificate:
     also = [*beside.also]
     if sizes.example and not also and not known:
         beside.left_out.setdefault("other sizes", "PyTorch takes none of those that were tried")
-    recorded = zip(lengths.parse(made.step.metadata_props), beside.least(), strict=True)
-    lengths.write(made.step, [dataclasses.replace(each, least=max(each.least, least)) for each, least in recorded])
+    # Bounds, which count no steps, stand behind.
+    least = itertools.chain(beside.least(), itertools.repeat(1))
+    recorded = zip(lengths.parse(made.step.metadata_props), least, strict=False)
+    lengths.write(made.step, [dataclasses.replace(each, least=max(each.least, steps)) for each, steps in recorded])
     return certification.certificate(_FRAMEWORK, example, comparison, beside.left_out, also=also)
 
 

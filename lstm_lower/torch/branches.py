@@ -2,14 +2,15 @@
 
 PyTorch records each such decision as a guard, and drops it on the way to ONNX. Those of its own code concern strides or
 are checks that runtimes make too; those of a module's code fix the axes that they are about, unless the other branch
-does nothing but raise, by its looks or in a run, changes strides alone, or is for a few small sizes, of which runs tell
-whether it matters.
+does nothing but raise, by its looks or in a run, changes strides alone, is for a few small sizes, of which runs tell
+whether it matters, or for large ones, which the model refuses then.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
+import math
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ import torch
 
 from lstm_lower.errors import some
 from lstm_lower.records.lengths import Place
+from lstm_lower.torch.aten.size_decisions import holds_up_to, otherwise, places_of
 from lstm_lower.torch.aten.sizes import chunks
 from lstm_lower.torch.axes import BY_ITSELF, OF_PICTURES, Axes
 from lstm_lower.torch.lengths import Lengths
@@ -26,25 +28,22 @@ from lstm_lower.torch.pytorch_errors import is_users
 from lstm_lower.torch.source import around, innermost, is_caught, only_moves, only_raises
 from lstm_lower.torch.trials import FORMS, RefusedError, Trials
 
-# Sizes that may be decided otherwise: the first are below half of how many; and how many differences there are.
-_TRIED, _FEW = 2048, 8
+# The largest size of axes, and the line of code that decides otherwise by larger ones.
+Bounds = dict[Place, tuple[int, str]]
 # By how much sizes differ at most that may grow together.
 _NEAR = 2
 
 
-def shapes_of(program: torch.export.ExportedProgram) -> list[list[Any]]:
-    """Of each input the size of each axis: a number, a symbol, or a formula of symbols."""
-    return [[getattr(getattr(size, "node", None), "expr", size) for size in x.shape] for x in _inputs(program)]
+def sizes_of(program: torch.export.ExportedProgram, names: Sequence[str]) -> dict[Place, Any]:
+    """The size of each axis of inputs: a number, a symbol, or a formula of symbols."""
+    inputs = zip(names, _inputs(program), strict=True)
+    sizes = ((name, axis, size) for name, x in inputs for axis, size in enumerate(x.shape))
+    return {(name, axis): getattr(getattr(size, "node", None), "expr", size) for name, axis, size in sizes}
 
 
-def axes_of(shapes: Sequence[Sequence[Any]], names: Sequence[str], said: Mapping[Any, str]) -> Axes:
+def axes_of(sizes: Mapping[Place, Any], said: Mapping[Any, str]) -> Axes:
     """Axes whose sizes are made of open ones, and what is said of these."""
-    found: Axes = {}
-    for name, shape in zip(names, shapes, strict=True):
-        for axis, size in enumerate(shape):
-            for symbol in symbols_of(size) & said.keys():
-                found[name, axis] = said[symbol]
-    return found
+    return {place: said[symbol] for place, size in sizes.items() for symbol in symbols_of(size) & said.keys()}
 
 
 def symbols_of(size: Any) -> set[Any]:
@@ -67,10 +66,23 @@ def decided_axes(program: torch.export.ExportedProgram, names: Sequence[str], tr
         if getattr(guard.sloc.framework_loc, "name", "") == "split":
             lengths.counts(chunks(guard.expr, places), "pieces of a split")
     for expression, where in _decisions(program):
-        holds = _otherwise(expression) is not None or _is_check(expression, places, trials)
+        sizes = (each[place] for place in places_of(expression, places) for each in (trials.sizes, lengths.sizes))
+        # An example of one chunk shows no loop.
+        holds = otherwise(expression) is not None or holds_up_to(expression) >= max(sizes, default=math.inf)
+        holds = holds or _is_check(expression, places, trials)
         if not holds and not lengths.counts(chunks(expression, places), where):
             said = dict.fromkeys(expression.free_symbols, where) | said
-    return axes_of(shapes_of(program), names, said)
+    return axes_of(sizes_of(program, names), said)
+
+
+def bounds_of(program: torch.export.ExportedProgram, names: Sequence[str]) -> Bounds:
+    """Open axes up to some size, and the decision in the module's code that is another one for larger ones."""
+    places, sizes = _places(program, names), sizes_of(program, names)
+    found: dict[Any, tuple[int, str]] = {}
+    for expression, where in _decisions(program):
+        for place in places_of(expression, places) if (most := holds_up_to(expression)) else ():
+            found[sizes[place]] = min(found.get(sizes[place], (most, where)), (most, where))
+    return {place: found[size] for place, size in sizes.items() if symbols_of(size) and size in found}
 
 
 def left_open(program: torch.export.ExportedProgram, fixed: Axes, trials: Trials, names: Sequence[str]) -> Axes:
@@ -88,8 +100,7 @@ def left_open(program: torch.export.ExportedProgram, fixed: Axes, trials: Trials
     places = _places(program, names)
     said: dict[Place, str] = {}
     for expression, path, line, code in _guards(program):
-        symbols = expression.free_symbols & places.keys()
-        for place in places[symbols.pop()] if len(symbols) == 1 else ():
+        for place in places_of(expression, places):
             said.setdefault(place, f"{path.name}:{line} takes it as a number: {code}")
     found: Axes = {}
     for place, why in fixed.items():
@@ -117,25 +128,21 @@ def _larger(trials: Trials, place: Place) -> str:
 
 def open_axes(program: torch.export.ExportedProgram, names: Sequence[str]) -> set[Place]:
     """The open axes of inputs: what a trace has found to be a number stays symbolic."""
-    shapes = zip(names, shapes_of(program), strict=True)
-    return {(name, axis) for name, shape in shapes for axis, size in enumerate(shape) if symbols_of(size)}
+    return {place for place, size in sizes_of(program, names).items() if symbols_of(size)}
 
 
 def sizes_to_try(program: torch.export.ExportedProgram) -> dict[Any, dict[int, str]]:
     """Open size -> numbers at which a decision in the module's code goes the other way -> where that is."""
     found: dict[Any, dict[int, str]] = {}
     for expression, where in _decisions(program):
-        for symbol in expression.free_symbols:
-            found.setdefault(symbol, {}).update(dict.fromkeys(_otherwise(expression) or (), f"{where}: "))
+        for symbol in () if holds_up_to(expression) else expression.free_symbols:
+            found.setdefault(symbol, {}).update(dict.fromkeys(otherwise(expression) or (), f"{where}: "))
     return found
 
 
 def _inputs(program: torch.export.ExportedProgram) -> list[Any]:
-    return [
-        node.meta["val"]
-        for node in program.graph.nodes
-        if node.op == "placeholder" and node.name in program.graph_signature.user_inputs
-    ]
+    given = (node for node in program.graph.nodes if node.op == "placeholder")
+    return [node.meta["val"] for node in given if node.name in program.graph_signature.user_inputs]
 
 
 def _places(program: torch.export.ExportedProgram, names: Sequence[str]) -> dict[Any, list[Place]]:
@@ -176,25 +183,6 @@ def _follows(expression: Any, environment: Any) -> bool:
     A comparison that says itself that they are equal decides.
     """
     return not getattr(expression, "is_Equality", False) and environment.replace(expression) == True  # noqa: E712
-
-
-@functools.lru_cache(maxsize=256)
-def _otherwise(expression: Any) -> tuple[int, ...] | None:
-    """Sizes that stand for all for which a comparison does not hold: the first ones for each difference of its sides.
-
-    `None` where they are many, begin late, or depend on several sizes.
-    """
-    if len(expression.free_symbols) != 1 or not expression.is_Relational:
-        return None
-    (symbol,) = expression.free_symbols
-    standing: dict[Any, int] = {}
-    for size in (*range(1, _TRIED), *(2**power for power in range(_TRIED.bit_length(), 40))):
-        if not bool(expression.subs(symbol, size)):
-            # One of few rows may be decided alike by chance.
-            difference = (expression.lhs - expression.rhs).subs(symbol, size), size > _FEW
-            if standing.setdefault(difference, size) > _TRIED // 2 or len(standing) > 2 * _FEW:
-                return None
-    return tuple(standing.values())
 
 
 def _is_check(expression: Any, places: Mapping[Any, Sequence[Place]], trials: Trials) -> bool:

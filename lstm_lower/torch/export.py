@@ -35,13 +35,14 @@ from lstm_lower.passes.targets.legalize import RowsPass
 from lstm_lower.passes.targets.target import Lack
 from lstm_lower.passes.training.step import source_of
 from lstm_lower.passes.widening import WideningPass
-from lstm_lower.records.lengths import Place
+from lstm_lower.records import lengths as records
+from lstm_lower.records.lengths import Law, Place
 from lstm_lower.torch.aten.evaluation import Evaluated, TrainingReads, evaluated_calls
 from lstm_lower.torch.aten.recurrent import unchecked_packs
 from lstm_lower.torch.aten.sizes import OpenSizeError
 from lstm_lower.torch.aten.translate import translate
 from lstm_lower.torch.axes import BY_ITSELF, Axes, DynamicShapes, Requested, check_open, choices, of_pictures, requested
-from lstm_lower.torch.branches import axes_of, decided_axes, left_open, open_axes, shapes_of
+from lstm_lower.torch.branches import Bounds, axes_of, bounds_of, decided_axes, left_open, open_axes, sizes_of
 from lstm_lower.torch.checks import values_unchecked
 from lstm_lower.torch.control_flow import any_length, batches_first
 from lstm_lower.torch.derivatives import derivatives_written, with_inner_gradients
@@ -113,6 +114,11 @@ class Traced:
     reads: TrainingReads = dataclasses.field(default_factory=TrainingReads)
     evaluated: Evaluated = dataclasses.field(default_factory=dict)
 
+    @functools.cached_property
+    def bounds(self) -> Bounds:
+        """Axes that are open up to some size."""
+        return bounds_of(self.program, self.names)
+
     def in_evaluation(self) -> Traced | None:
         """The same of the module in evaluation mode; `None` where that takes a trace of its own."""
         if self.reads.others:
@@ -158,11 +164,11 @@ def settled(traced: Traced, tracing: Callable[..., Traced]) -> tuple[Traced, Exp
         UnsupportedOpError: PyTorch cannot trace it, or an operator has no translation.
     """
     while True:
-        shapes = shapes_of(traced.program)  # a formula that decides by an open size makes a number of it
+        sizes = sizes_of(traced.program, traced.names)  # a formula that decides by an open size makes a number of it
         try:
             exported = write(traced)
         except OpenSizeError as error:
-            found = axes_of(shapes, traced.names, dict.fromkeys(error.symbols, error.reason))
+            found = axes_of(sizes, dict.fromkeys(error.symbols, error.reason))
             if not found:
                 raise
             traced = tracing(**closed_further(traced, found))
@@ -301,6 +307,8 @@ def write(traced: Traced) -> Exported:
         UnsupportedOpError: PyTorch cannot write it.
     """
     exported = _extended(traced) if traced.lengths else _translated(traced)
+    bounds = [records.Length({name: {axis: Law()}}, 1, *bound) for (name, axis), bound in traced.bounds.items()]
+    records.write(exported.model, [*records.parse(exported.model.metadata_props), *bounds])
     opened = left_open(traced.program, exported.fixed, Trials(traced.step, traced.names, traced.tensors), traced.names)
     fixed = exported.fixed | opened
     check_open(traced.wanted, fixed)
@@ -329,7 +337,8 @@ def _translated(traced: Traced) -> Exported:
     laws = {place: law for length in traced.lengths for place, law in length.laws.items()}
     outputs = [*step.names.outputs, *(f"new_{name}" for name in step.names.states)]
     with _quiet(), logarithms_allowed(), torch.no_grad():
-        model = translate(traced.program, names, outputs, _first_names(step.module), traced.evaluated, laws)
+        first = _first_names(step.module)
+        model = translate(traced.program, names, outputs, first, traced.evaluated, laws, traced.bounds)
     shapes = {str(value.name): value.shape or () for value in model.graph.inputs}
     known = [(name, axis) for name, shape in shapes.items() for axis, size in enumerate(shape) if isinstance(size, int)]
     fixed = {place: traced.reasons.get(place, BY_ITSELF) for place in known}

@@ -49,6 +49,8 @@ class FixedStepsWarning(LstmLowerWarning):
 
 # Metadata: input -> axis -> why its size is fixed, as JSON.
 FIXED_AXES = "lstm_lower.fixed_axes"
+# How many times the example's size a bound of an axis is at least that nobody is warned of.
+_FAR = 16
 
 What = Literal["train", "gradients", "input_gradient", "forward"]
 Frozen = Literal["constant", "state"]
@@ -129,7 +131,8 @@ def from_torch(
     run = losses.in_torch(loss)
     whole = traced is not None
     result = examples.run_once(module, operands, run, targets if targets or whole else None, whole=whole)
-    repeats = isinstance(formula, Loss) and losses.by_element(formula) and _repeated(result, targets)
+    repeats = isinstance(formula, Loss) and losses.by_element(formula)
+    repeats = repeats and any(target.shape != named_tensors("", result)[0][1].shape for target in targets)
     # It holds copies of all weights.
     del result
     if run is not None and repeats:
@@ -281,12 +284,6 @@ class _Making:
             evaluation.record(step, made, None if self.formula in outputs else outputs)
 
 
-def _repeated(result: Any, targets: Sequence[Tensor]) -> bool:
-    """Whether a target has another shape than the prediction."""
-    prediction = named_tensors("", result)[0][1]
-    return any(target.shape != prediction.shape for target in targets)
-
-
 def _forms(module: nn.Module, tracing: Callable[..., Traced], *, evaluates: bool) -> tuple[Exported, Exported | None]:
     """The module as it is, and in evaluation mode, without states that it changes; `None` if it has no such.
 
@@ -330,19 +327,31 @@ def _stateless(exported: Exported) -> Exported:
 def _tell(module: nn.Module, step: ir.Model, exported: Exported, *, check: bool) -> None:
     """Records why axes have the example's size; warns of those that forward leaves open, and of what is uncompared."""
     step.metadata_props[FIXED_AXES] = json.dumps(by_input(exported.fixed))
-    told = [f"axis {axis} of '{name}' ({why})" for (name, axis), why in exported.left_open.items()]
-    name, lines = type(module).__name__, [] if check else [length.line for length in exported.traced.lengths]
+    traced, name = exported.traced, type(module).__name__
+    example = dict(zip(traced.names, traced.tensors, strict=True))
+    if near := [
+        f"axis {axis} of '{x}' up to {most} ({line})"
+        for (x, axis), (most, line) in traced.bounds.items()
+        if most < _FAR * example[x].shape[axis]
+    ]:
+        warn(
+            f"{name} has axes that are open up to a bound, which larger sizes are refused by: {some(near)}; an "
+            "example beyond it makes a step of what forward does there",
+            FixedStepsWarning,
+        )
     compared = certificate.parse(step.metadata_props)
     for what in ("the step", "other sizes"):
         if compared and not compared.also and (why := compared.not_compared.get(what)):
             warn(f"{name}: of {what} nothing was compared ({why}); check=False takes it as it is")
-    if lines and exported.traced.wanted == "auto":
+    if traced.wanted != "auto":
+        return
+    if not check and (lines := [length.line for length in traced.lengths]):
         warn(
             f"{name} has loops in Python whose later steps are taken to be like the first ones ({some(lines)}), which "
             "check=True compares with PyTorch; dynamic_shapes that names their axes takes them as they are"
         )
-    if told and exported.traced.wanted == "auto":
-        loops = exported.traced.steps.keys() & exported.left_open.keys()
+    if told := [f"axis {axis} of '{x}' ({why})" for (x, axis), why in exported.left_open.items()]:
+        loops = traced.steps.keys() & exported.left_open.keys()
         way = "ll.scan(cell, state, xs) in place of a loop whose steps do the same leaves their number open, and "
         warn(
             f"{name} fixes sizes in a trace that its forward leaves open: {some(told)} cannot be of "
@@ -444,9 +453,6 @@ class ModuleStatePass(Pass):
     module: nn.Module
     states: Mapping[str, str | None]
 
-    def __post_init__(self) -> None:
-        super().__init__()
-
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Records them."""
         recorded = training_state.read(model)
@@ -484,9 +490,6 @@ class OptimizerPass(Pass):
     module: nn.Module
     optimizer: Any
     schedule_steps: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__init__()
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Adds them."""

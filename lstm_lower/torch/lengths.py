@@ -83,6 +83,7 @@ class Lengths:
 
     Attributes:
         found: the lengths.
+        sizes: input and axis -> its size in the example.
     """
 
     def __init__(self, trials: Trials, calls: Calls, wanted: Requested, closed: Axes, traced: int = STEPS) -> None:
@@ -96,7 +97,7 @@ class Lengths:
             traced: how many steps to trace.
         """
         self._wanted, self._traced = wanted, traced
-        self._trials, self._sizes = trials, trials.sizes
+        self._trials, self.sizes = trials, trials.sizes
         self._taken = set(closed)
         self._tried: list[Any] = []
         # What `_try` was given where some lines run more often evenly, and others do not.
@@ -114,7 +115,7 @@ class Lengths:
     def _find(self) -> None:
         """Looks for axes of which a step more is a larger size, then for sizes that go by how often lines run."""
         most = max(self._left.values())
-        small = {place: size for place, size in self._sizes.items() if size - 1 <= most and place not in self._taken}
+        small = {place: size for place, size in self.sizes.items() if size - 1 <= most and place not in self._taken}
         # By different numbers: code may go by how much longer one is than another.
         more = {size: number for number, size in enumerate(sorted({*small.values()}), 1)}
         if small and self._calls({place: size + more[size] for place, size in small.items()}) == self._example:
@@ -123,31 +124,31 @@ class Lengths:
             self._try(form, place, size, {size})
         counts = {*self._left.values()}
         # Small steps first: of some modules several of them make another one, too.
-        likely = counts, {count + 1 for count in counts}, {*self._sizes.values()} if counts else ()
+        likely = counts, {count + 1 for count in counts}, {*self.sizes.values()} if counts else ()
         numbers = [steps for each in likely for steps in sorted(each, reverse=True) if steps >= _REPEATED]
         # Sizes that are one off, or by a part of a step, are so by chance more often than multiples.
-        for steps, within, form, place in itertools.product(numbers, (1, math.inf), FORMS, self._sizes):
+        for steps, within, form, place in itertools.product(numbers, (1, math.inf), FORMS, self.sizes):
             if self._left:
-                sizes = {size for size in self._sizes.values() if slope_of(size, steps) and size % steps < within}
+                sizes = {size for size in self.sizes.values() if slope_of(size, steps) and size % steps < within}
                 self._try(form, place, steps, sizes)
         for each in self._uneven:
             self._try(*each, evenly=any)
 
     def _try(self, form: int, place: Place, steps: int, sizes: set[int], evenly: Any = all) -> None:
         """Makes a length of axes if lines run more often where they are larger; these are left no more."""
-        if place in self._taken or self._sizes[place] not in sizes:
+        if place in self._taken or self.sizes[place] not in sizes:
             return
-        slopes = {each: slope_of(self._sizes[each], steps) for each in self._group(form, place, sizes)}
+        slopes = {each: slope_of(self.sizes[each], steps) for each in self._group(form, place, sizes)}
         if (evenly, slopes) in self._tried or all(
             slope <= self._in_vain.get(each, 0) for each, slope in slopes.items()
         ):
             return
         self._tried.append((evenly, slopes))
-        longer = self._calls({each: self._sizes[each] + slope for each, slope in slopes.items()})
+        longer = self._calls({each: self.sizes[each] + slope for each, slope in slopes.items()})
         more = [call for call, count in longer.items() if count > max(self._example.get(call, 0), _REPEATED - 1)]
         if not more:
             return
-        laws = {each: Law(slope, self._sizes[each] - slope * steps) for each, slope in slopes.items()}
+        laws = {each: Law(slope, self.sizes[each] - slope * steps) for each, slope in slopes.items()}
         length = Length(laws, steps, self._traced, more[0][1])
         # What another input has beside what is read of it suffices for a step more, and so does a part of a step.
         far = max(steps, self._traced) + 2
@@ -168,13 +169,13 @@ class Lengths:
         self._left = {call: count for call, count in self._left.items() if call not in more}
         self._taken.update(laws)
         length = dataclasses.replace(length, laws=self._multiplied(laws, steps))
-        self.found.append(length if self._traced > STEPS else with_rest(length, self._sizes, more, self._calls))
+        self.found.append(length if self._traced > STEPS else with_rest(length, self.sizes, more, self._calls))
 
     def _multiplied(self, laws: dict[Place, Law], steps: int) -> dict[Place, Law]:
         """Laws by which as many rows as other axes have come with each step, where runs show that it is so."""
         slope = max(law.slope for law in laws.values())
         rows = [place for place, law in laws.items() if law == Law(slope)]
-        for form, (place, size) in itertools.product(FORMS, self._sizes.items()):
+        for form, (place, size) in itertools.product(FORMS, self.sizes.items()):
             if not rows or place in self._taken or size != slope:
                 continue
             larger = dict.fromkeys(self._group(form, place, {slope}), slope + 1)
@@ -192,7 +193,7 @@ class Lengths:
         if laws and self._taken.isdisjoint(laws) and (self._wanted == "auto" or self._wanted & laws.keys()):
             self._taken.update(laws)
             (place, law), *_ = laws.items()
-            self.found.append(Length(laws, (self._sizes[place] - law.offset) // law.slope, self._traced, line))
+            self.found.append(Length(laws, (self.sizes[place] - law.offset) // law.slope, self._traced, line))
             self.found = self.found if self._all_run() else self.found[:-1]
         return any(length.laws == laws for length in self.found)
 
@@ -200,7 +201,7 @@ class Lengths:
         """The example with few steps of each length, and one more of one of them."""
         wanted = [length.sizes(length.steps + (length == longer)) for length in self.found]
         sizes = {place: size for each in wanted for place, size in each.items()}
-        return of_fewer(self._trials.at(sizes), (Fraction(size, self._sizes[place]) for place, size in sizes.items()))
+        return of_fewer(self._trials.at(sizes), (Fraction(size, self.sizes[place]) for place, size in sizes.items()))
 
     def _group(self, form: int, place: Place, sizes: Collection[int]) -> list[Place]:
         return [each for each in self._trials.group(form, place, sizes) if each not in self._taken]

@@ -17,8 +17,9 @@ import sympy
 from torch import Tensor
 
 from lstm_lower.passes.loops.length_extrapolation import uneven
+from lstm_lower.records.lengths import Place
 from lstm_lower.torch.axes import Axes
-from lstm_lower.torch.branches import axes_of, shapes_of, sizes_to_try
+from lstm_lower.torch.branches import axes_of, sizes_of, sizes_to_try
 from lstm_lower.torch.export import Traced
 from lstm_lower.torch.lengths import Counting
 from lstm_lower.torch.modes import Watching
@@ -45,24 +46,20 @@ class OpenSizes:
     def __init__(self, traced: Traced) -> None:
         self._names, self._tensors = traced.names, traced.tensors
         self._trials = Trials(traced.step, traced.names, traced.tensors)
-        self._shapes = shapes_of(traced.program)
+        self._sizes = sizes_of(traced.program, traced.names)
         self.example: dict[Any, int] = {
-            size: tensor.shape[axis]
-            for shape, tensor in zip(self._shapes, self._tensors, strict=True)
-            for axis, size in enumerate(shape)
-            if getattr(size, "is_symbol", False)
+            size: self._trials.sizes[place] for place, size in self._sizes.items() if getattr(size, "is_symbol", False)
         }
         steps = {sympy.Symbol(f"steps_{number}"): length for number, length in enumerate(traced.lengths)}
         self.example.update({symbol: length.example for symbol, length in steps.items()})
-        shapes = dict(zip(self._names, self._shapes, strict=True))
         for symbol, length in steps.items():
-            for (name, axis), law in length.laws.items():
-                slope = law.slope if law.times is None else shapes[law.times[0]][law.times[1]]
-                size = shapes[name][axis] - slope * length.example if law.rest else law.offset
-                shapes[name][axis] = slope * symbol + size
+            for place, law in length.laws.items():
+                slope = law.slope if law.times is None else self._sizes[law.times]
+                size = self._sizes[place] - slope * length.example if law.rest else law.offset
+                self._sizes[place] = slope * symbol + size
         # Open size -> how many steps are traced.
         self.traced = {symbol: length.steps for symbol, length in steps.items()}
-        self._decided = sizes_to_try(traced.program)
+        self._decided, self._bounds = sizes_to_try(traced.program), traced.bounds
 
     def decided(self, said: str) -> Axes:
         """Axes by which the module's code decides, with what is said of them."""
@@ -111,18 +108,17 @@ class OpenSizes:
             yield {symbol: factor * size + 1 + number for (symbol, size), number in pairs}
 
     def inputs(self, tensors: Sequence[Tensor], sizes: Sizes) -> list[Tensor]:
-        """Inputs of some sizes, with values like those of others."""
-        found = [
-            resized(x, [_size(size, sizes, x.shape[axis]) for axis, size in enumerate(shape)])
-            for shape, x in zip(self._shapes, tensors, strict=False)
-        ]
+        """Inputs of some sizes, or as large as they may be, with values like those of others."""
+
+        def size(place: Place, given: int) -> int:
+            value = sympy.sympify(self._sizes[place]).subs(sizes)
+            known = int(value) if value.is_Integer else given
+            return min(known, self._bounds[place][0]) if place in self._bounds else known
+
+        given = zip(self._names, tensors, strict=False)
+        found = [resized(x, [size((name, axis), each) for axis, each in enumerate(x.shape)]) for name, x in given]
         return of_fewer(found, (Fraction(size, self.example[symbol]) for symbol, size in sizes.items()))
 
     def axes(self, said: Mapping[Any, str]) -> Axes:
         """Input -> axis whose size is made of open ones -> what is said of these."""
-        return axes_of(self._shapes, self._names, said)
-
-
-def _size(size: Any, sizes: Sizes, default: int) -> int:
-    value = size.subs(sizes) if hasattr(size, "subs") else size
-    return int(value) if getattr(value, "is_Integer", isinstance(value, int)) else default
+        return axes_of(self._sizes, said)

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import END, Builder
-from lstm_lower.graph.values import Array, Dim, broadcast
+from lstm_lower.graph.values import Array, Dim, UnknownEntry, broadcast
 from lstm_lower.passes.decompositions.arrays import total
 from lstm_lower.passes.loops.loop_reversal import turned_round
 from lstm_lower.passes.loops.views.pads import is_padded, joined_pads
@@ -181,7 +181,13 @@ def _unsqueezed_in_order(inner: std.Unsqueeze, e: Builder, perm: tuple[int, ...]
 
 @simplifies(std.Reshape)
 def _reshape(op: std.Reshape, _: Builder) -> ir.Value | None:
-    """A chain that keeps the elements in their order and ends in the shape that it began with."""
+    """A chain that keeps the elements in their order and ends in the shape that it began with.
+
+    One that is asked for a shape that is not known may be refused it, and that be what it is for.
+    """
+    wanted = op.facts.entries(op.target)
+    if wanted is None or any(isinstance(entry, UnknownEntry) for entry in wanted):
+        return None
     value: ir.Value | None = op.data
     while value is not None:
         if (same := fits(value, op)) is not None:

@@ -35,9 +35,6 @@ class CutAtFeaturesPass(Pass):
 
     half: Literal["features", "head"]
 
-    def __post_init__(self) -> None:
-        super().__init__()
-
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Edits the graph.
 

@@ -83,7 +83,6 @@ class LowRankPass(Pass):
     given: Mapping[str, Array] | None = None
 
     def __post_init__(self) -> None:
-        super().__init__()
         rank: Any = self.rank
         if not isinstance(rank, (int, np.integer)) or isinstance(rank, bool) or not 1 <= rank < 2**31:
             raise InvalidInputError(f"rank requires a number of rows, at least 1, got {rank!r}")

@@ -43,7 +43,6 @@ class NewHeadPass(Pass):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        super().__init__()
         classes: Any = 1 if self.classes is None else self.classes
         if not isinstance(classes, (int, np.integer)) or isinstance(classes, bool) or not 1 <= classes < 2**31:
             raise InvalidInputError(f"classes requires a number of classes, at least 1, got {classes!r}")

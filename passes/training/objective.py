@@ -56,9 +56,6 @@ class ObjectivePass(Pass):
     trainable: Trainable | None = None
     what: str = "train"
 
-    def __post_init__(self) -> None:
-        super().__init__()
-
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Edits the graph.
 

@@ -80,7 +80,6 @@ class TrainingOptionsPass(Pass):
     ema: float | None = None
 
     def __post_init__(self) -> None:
-        super().__init__()
         if self.optimizer is not None:
             groups_of(self.optimizer)
         for name in ("clip_norm", "clip_value"):
@@ -245,7 +244,6 @@ class LearningRateInputPass(Pass):
     value: str
 
     def __post_init__(self) -> None:
-        super().__init__()
         if not isinstance(self.value, str):
             raise InvalidInputError(f"learning_rate_input requires a name, got {self.value!r}")
 

@@ -114,11 +114,15 @@ def test_a_named_tuple_is_one_argument() -> None:
 
 
 class Deciding(torch.nn.Module):
+    def __init__(self, most: int = 4) -> None:
+        super().__init__()
+        self.most = most
+
     def forward(self, x: Any) -> Any:
         assert x.shape[1] <= 64
         if x.size(0) > 70:
             raise ValueError
-        return x * 2 if x.size(1) > 4 else x
+        return x * 2 if x.size(1) > self.most else x
 
 
 def fixed_axes(step: Any) -> Any:
@@ -142,18 +146,19 @@ def fixed_in_step(module: Any, inputs: Any, dynamic_shapes: Any = "auto") -> Any
 
 @pytest.mark.slow
 def test_axes_that_code_decides_by_are_fixed() -> None:
-    exported = export(Deciding(), torch.zeros(2, 4, 3))
+    module, x = Deciding(30), torch.zeros(2, 40, 3)
+    exported = export(module, x)
     assert list(exported.fixed) == [("x", 1)]
     assert "decides by it: return x * 2 if" in exported.fixed["x", 1]
     assert exported.left_open == exported.fixed
     decides = r"axis 1 of 'x' \(test_export.py:\d+ decides by it: return x \* 2 if .* another size; dynamic_shapes that"
     with pytest.warns(FixedStepsWarning, match=decides):
-        ll.from_torch(Deciding(), torch.zeros(2, 4, 3), "mse", what="forward", check=False)
+        ll.from_torch(module, x, "mse", what="forward", check=False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        ll.from_torch(Deciding(), torch.zeros(2, 4, 3), "mse", what="forward", dynamic_shapes={"x": [0]}, check=False)
+        ll.from_torch(module, x, "mse", what="forward", dynamic_shapes={"x": [0]}, check=False)
     with pytest.raises(InvalidInputError, match="axes that forward leaves open, got 'x', axis 1"):
-        export(Deciding(), torch.zeros(2, 4, 3), {"x": [0, 1]})
+        export(module, x, {"x": [0, 1]})
     # The four sizes for which the code decides otherwise are tried.
     fixed = fixed_in_step(Deciding(), torch.zeros(2, 5, 3))
     assert "decides by it: return x * 2 if" in fixed["x"]["1"]
@@ -331,7 +336,8 @@ def test_what_is_behind_a_zero_is_compared() -> None:
 
 @pytest.mark.slow
 def test_what_the_trace_does_not_say_shows_where_model_and_module_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lstm_lower.torch.export.decided_axes", lambda *_: {})
+    for name in ("decided_axes", "bounds_of"):
+        monkeypatch.setattr(f"lstm_lower.torch.export.{name}", lambda *_: {})
     fixed = fixed_in_step(Deciding(), torch.zeros(2, 3, 3))
     assert list(fixed["x"]) == ["1"]
     assert "a step with another loss of 'loss'" in fixed["x"]["1"]

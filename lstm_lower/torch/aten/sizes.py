@@ -28,6 +28,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.values import Dim
 from lstm_lower.records.lengths import Law, Place
+from lstm_lower.torch.aten.size_decisions import places_of
 
 INT, DOUBLE = ir.DataType.INT64, ir.DataType.DOUBLE
 Number = int | float | bool | Expr
@@ -64,13 +65,19 @@ class Sizes:
         self._written: dict[Any, Expr] = {}
         self._read_off: dict[sympy.Symbol, Callable[[], Expr]] = {}
 
-    def read_off(self, x: Expr, fake: torch.Tensor) -> None:
-        """Lets the open sizes of an input, which are new, be read off it, and names them after it."""
+    def name(self, x: Expr, fake: torch.Tensor) -> None:
+        """Names the open sizes of an input, which are new, after it."""
         for axis, size in enumerate(fake.shape):
             symbol = formula(size)
-            if isinstance(symbol, sympy.Symbol) and symbol not in self._read_off:
-                self._read_off[symbol] = functools.partial(_read, x, axis)
-                self.names[symbol] = f"{x.value.name}_dim_{axis}"
+            if isinstance(symbol, sympy.Symbol):
+                self.names.setdefault(symbol, f"{x.value.name}_dim_{axis}")
+
+    def read_off(self, x: Expr, fake: torch.Tensor) -> None:
+        """Lets the open sizes of an input, which are new, be read off it."""
+        for axis, size in enumerate(fake.shape):
+            symbol = formula(size)
+            if isinstance(symbol, sympy.Symbol):
+                self._read_off.setdefault(symbol, functools.partial(_read, x, axis))
 
     def bind(self, symbol: sympy.Symbol, value: Number) -> None:
         """Lets a size that depends on values be an expression."""
@@ -196,12 +203,11 @@ def chunks(expression: Any, places: Mapping[sympy.Symbol, Sequence[Place]]) -> d
         expression: a comparison of sizes.
         places: open size -> axes of it.
     """
-    symbols = expression.free_symbols
-    if len(symbols) != 1 or not symbols <= places.keys() or not getattr(expression, "is_Equality", False):
+    axes = places_of(expression, places)
+    if not axes or not getattr(expression, "is_Equality", False):
         return {}
-    (symbol,) = symbols
-    law = _of_chunks(expression.lhs - expression.rhs, symbol)
-    return dict.fromkeys(places[symbol], law) if law else {}
+    law = _of_chunks(expression.lhs - expression.rhs, *expression.free_symbols)
+    return dict.fromkeys(axes, law) if law else {}
 
 
 @functools.lru_cache(maxsize=256)
