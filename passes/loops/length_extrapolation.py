@@ -286,7 +286,7 @@ class _Extrapolation:
     """The models side by side.
 
     Attributes:
-        edits: operands to be written as formulas -> what they are in each model.
+        edits: operands that are constants -> what they are in each model, formulas where they differ.
         shapes: values whose shapes go by a length -> their shapes in each model.
         least: how many steps of each length there are in loops of one step, and beside them, at least.
     """
@@ -331,7 +331,8 @@ class _Extrapolation:
             self._open(*values)
         sizes = [_steps(b, inputs, length) for length in self.lengths]
         formulas = Formulas(b, sizes, [length.steps for length in self.lengths])
-        for (node, index), arrays in self.edits.items():
+        edits = {place: arrays for place, arrays in self.edits.items() if not _are_identical(arrays)}
+        for (node, index), arrays in edits.items():
             operand = node.inputs[index]
             assert operand is not None
             assert operand.dtype is not None
@@ -421,12 +422,11 @@ class _Extrapolation:
             if array is None:
                 raise UnlikeError(self._said([node]))
             arrays.append(array)
-        if _are_identical(arrays):
-            return
+        # What is a weight's size in one place and a number of steps by chance in another is equal in the first model.
         before = self.edits.setdefault((node, index), tuple(arrays))
-        if any(not np.array_equal(a, b) for a, b in zip(before, arrays, strict=True)):
+        if any(not _are_identical(each) for each in zip(before, arrays, strict=True)):
             raise UnlikeError(self._said([node]))
-        if form_of(arrays) is None:
+        if not _are_identical(arrays) and form_of(arrays) is None:
             raise UnlikeError(f"{self._said([node])} by {numbers_said(arrays)}")
 
     def _compare_bodies(self, graphs: Sequence[ir.Graph]) -> None:

@@ -19,6 +19,7 @@ from lstm_lower.errors import LstmLowerWarning  # noqa: E402
 from lstm_lower.records import certificate  # noqa: E402
 from lstm_lower.torch.aten.registry import line  # noqa: E402
 from lstm_lower.torch.importer import FixedStepsWarning  # noqa: E402
+from lstm_lower.torch.lengths import STEPS  # noqa: E402
 from tests.torch.test_python_loops import EXAMPLE, OTHERS, compare, loss_of  # noqa: E402
 
 I, H = 3, 4  # noqa: E741
@@ -414,3 +415,27 @@ def test_steps_that_share_what_the_first_one_makes_once() -> None:
     session = ll.Session(step, providers=["CPUExecutionProvider"])
     for batch in (2, 3):
         compare(module, session, (torch.randn(batch, 5, I),))
+
+
+class Visiting(nn.Module):
+    """A state with a number for each step beside one of as many numbers as steps are traced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(I, STEPS)
+
+    def forward(self, x: Any) -> Any:
+        h, seen = torch.zeros(x.size(0), STEPS), torch.zeros(x.size(0), x.size(1))
+        for t in range(x.size(1)):
+            h = self.cell(x[:, t], h)
+            seen = torch.tanh(seen + h.mean(1, keepdim=True))
+        return h.sum(1) + seen.square().sum(1)
+
+
+@pytest.mark.slow
+def test_sizes_that_are_a_number_of_steps_by_chance_stay_as_they_are() -> None:
+    module = Visiting()
+    step = ll.from_torch(module, torch.randn(2, 5, I), loss_of, example_targets=(), what="gradients")
+    session = ll.Session(step, providers=["CPUExecutionProvider"])
+    for batch, steps in (EXAMPLE, *OTHERS):
+        compare(module, session, (torch.randn(batch, steps, I),))
