@@ -42,6 +42,25 @@ class Aggregating(nn.Module):
         return self.lstm(rows[: nodes * most].view(nodes, most, -1))[0][:, -1]
 
 
+class Filling(nn.Module):
+    """A loop over sequences around one over steps, each of which fills a tensor, as an LRU has them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.decay = nn.Parameter(torch.rand(H))
+        self.inward, self.outward = nn.Parameter(torch.randn(H, I)), nn.Parameter(torch.randn(I, H))
+
+    def forward(self, x: Any) -> Any:
+        results = torch.empty(*x.shape[:-1], I)
+        for number, sequence in enumerate(x):
+            steps, state = torch.empty(x.shape[1], I), torch.zeros(H)
+            for t, row in enumerate(sequence):
+                state = self.decay * state + self.inward @ row
+                steps[t] = self.outward @ state
+            results[number] = steps
+        return results
+
+
 def _graph(nodes: int, edges: int) -> tuple[Any, Any]:
     return torch.randn(nodes, I), torch.stack(
         [torch.randint(0, nodes, (edges,)), torch.randint(0, nodes, (edges,)).sort()[0]]
@@ -50,6 +69,7 @@ def _graph(nodes: int, edges: int) -> tuple[Any, Any]:
 
 CASES: dict[type[nn.Module], Callable[[int, int], tuple[Any, ...]]] = {
     Aggregating: _graph,
+    Filling: lambda b, t: (torch.randn(b, t, I),),
 }
 
 

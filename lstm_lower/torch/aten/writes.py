@@ -51,11 +51,15 @@ def _join_in(graph: Graph, alike: Alike | None) -> None:
             _note(node, written, alike)
         elif node.target is aten.select.int:
             _read(graph, node, written, alike)
+    # What has been written -> what it is joined as.
+    joined: dict[Node, Node] = {}
     for node, each in written.items():
         size = _size(node, each.axis, alike)
-        is_last = any(user not in written for user in node.users)
+        # What is written as a piece of another tensor is whole.
+        is_last = any(user not in written or written[user].before is not each.before for user in node.users)
         if is_last and len(each.pieces) >= max(_LEAST, size - _KEPT):
-            _join(graph, node, each, size)
+            pieces = {place: joined.get(piece, piece) for place, piece in each.pieces.items()}
+            joined[node] = _join(graph, node, dataclasses.replace(each, pieces=pieces), size)
     for node in reversed(written):
         if not node.users:
             graph.erase_node(node)
@@ -115,7 +119,7 @@ def _read(graph: Graph, node: Node, written: Mapping[Node, _Written], alike: Ali
         node.args = (each.before, axis, place)
 
 
-def _join(graph: Graph, node: Node, each: _Written, size: int) -> None:
+def _join(graph: Graph, node: Node, each: _Written, size: int) -> Node:
     pieces = []
     with graph.inserting_after(node):
         joined = graph.call_function(aten.stack.default, ([], each.axis))
@@ -131,3 +135,4 @@ def _join(graph: Graph, node: Node, each: _Written, size: int) -> None:
             pieces.append(kept)
     node.replace_all_uses_with(joined, delete_user_cb=lambda user: user is not joined)
     joined.args = (pieces, each.axis)
+    return joined
