@@ -65,9 +65,11 @@ def decided_axes(program: torch.export.ExportedProgram, names: Sequence[str], tr
     for guard in getattr(_environment(program), "guards", ()):
         if getattr(guard.sloc.framework_loc, "name", "") == "split":
             lengths.counts(chunks(guard.expr, places), "pieces of a split")
+    further = {place: size for each in lengths.found for place, size in each.sizes(each.steps + 1).items()}
+    # An example of one chunk shows no loop, and where one ends is a decision by how many steps are traced.
+    known = (trials.sizes, lengths.sizes, {**lengths.sizes, **further})
     for expression, where in _decisions(program):
-        sizes = (each[place] for place in places_of(expression, places) for each in (trials.sizes, lengths.sizes))
-        # An example of one chunk shows no loop.
+        sizes = (each[place] for place in places_of(expression, places) for each in known)
         holds = otherwise(expression) is not None or holds_up_to(expression) >= max(sizes, default=math.inf)
         holds = holds or _is_check(expression, places, trials)
         if not holds and not lengths.counts(chunks(expression, places), where):

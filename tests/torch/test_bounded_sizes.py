@@ -192,3 +192,26 @@ def test_the_size_up_to_which_a_comparison_holds(expression: Any, most: int) -> 
     sizes = range(1, min(found, 500) + 1), range(max(found - 500, 1), found + 1)
     assert all(expression.subs(S, size) for each in sizes for size in each)
     assert not found or not expression.subs(S, found + 1)
+
+
+class EverySecond(nn.Module):
+    """A loop over every second frame ends by a comparison that holds up to as many as are traced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(I, H)
+
+    def forward(self, x: Any) -> Any:
+        frames, made = x[:, ::2], [x.new_zeros(x.size(0), H)]
+        while len(made) <= frames.size(1):
+            made.append(self.cell(frames[:, len(made) - 1], made[-1]))
+        return torch.stack(made[1:], 1)
+
+
+@pytest.mark.slow
+def test_the_end_of_a_loop_is_no_bound() -> None:
+    module = EverySecond()
+    step = ll.from_torch(module, torch.randn(BATCH, 10, I), loss_of, example_targets=(), what="gradients")
+    session = ll.Session(step, providers=["CPUExecutionProvider"])
+    for steps in (10, 4, 30):
+        compare(module, session, (torch.randn(3, steps, I),))
