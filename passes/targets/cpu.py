@@ -215,6 +215,15 @@ CPU = RuntimeTarget(
               { two = Constant <value = int64[1] {2}> () four = Add (two, two) r = Range (zero, four, one)
                 f = Cast <to = 1> (r) y = Add (f, x) }""",
         ),
+        Lack(
+            std.Where,
+            "among bools, or integers of few sizes",
+            formulas.is_without_kernel,
+            formula=formulas.choice,
+            example="""(float[4] x) => (float[4] y) <bool[4] no = {1, 0, 1, 0}>
+              { zero = Constant <value = float {0.0}> () c = Less (x, zero) n = Not (no) w = Where (c, n, no)
+                f = Cast <to = 1> (w) y = Mul (f, x) }""",
+        ),
         # Before opset 22 what infers sizes counts it, unlike the kernels, and what reads the result does not fit.
         Lack(
             std.Pool,

@@ -13,11 +13,14 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.values import Dim
 from lstm_lower.passes.formulas.indices import within
-from lstm_lower.passes.formulas.kernels import widened
+from lstm_lower.passes.formulas.kernels import computed, widened
 from lstm_lower.passes.formulas.rows import flatten_rows, reshape_to, row_numbers
 
 HALF, FLOAT, DOUBLE, INT64 = ir.DataType.FLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.INT64
+BOOL = ir.DataType.BOOL
 _CASTING = std.Cast | std.CastLike
+# Integers that onnxruntime's Where does not take.
+_UNCHOSEN = (ir.DataType.INT16, ir.DataType.UINT16, ir.DataType.UINT64)
 
 
 def ordered_scatter(scatter: std.ScatterND, b: Builder) -> list[Expr]:
@@ -167,6 +170,19 @@ def inverse(view: std.Div, b: Builder) -> list[Expr]:
     if is_floating(x.dtype):
         return [b.op(std.Reciprocal, wide)]
     return [b.where(wide.abs().equals(one), wide, one - one)]
+
+
+def is_without_kernel(view: std.Where) -> bool:
+    """Whether it chooses among bools, or integers that the kernel does not take."""
+    return view.dtype(1) in (BOOL, *_UNCHOSEN)
+
+
+def choice(view: std.Where, b: Builder) -> list[Expr]:
+    """The same by logic, or of wider integers."""
+    condition, yes, no = (b.wrap(value) for value in (view.condition, view.yes, view.no))
+    if yes.dtype == BOOL:
+        return [condition & yes | b.op(std.Not, condition) & no]
+    return [b.op(std.Where, condition, computed(yes), computed(no)).cast(yes.dtype)]
 
 
 def in_float64(view: std.Unary, b: Builder) -> list[Expr]:

@@ -57,6 +57,14 @@ def spectrum(x: Any) -> Any:
 
 
 GROUPS: dict[str, Callable[..., Any]] = {
+    "masks": lambda x: (
+        x * torch.where(x > 0, x > 1, x < -1),
+        x * (x > 1).masked_fill(x < 0, value=True),
+        x * (x > 0).index_fill(1, torch.tensor([0]), value=False),
+        torch.diag_embed(x > 0) * x.unsqueeze(-1),
+        torch.diag_embed((x * 3).to(torch.int16)) * x.unsqueeze(-1),
+        torch.where(x > 0, (x * 3).short(), 2) * x,
+    ),
     "gamma": lambda x: (
         torch.lgamma(x * 3.3),
         torch.digamma(x.abs() + 0.2),
