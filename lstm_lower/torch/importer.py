@@ -216,7 +216,7 @@ class _Making:
         if self.frozen == "state":
             others = dict.fromkeys(sorted(states.held_in(module, read) - changing))
             changing |= set(others)
-        making: list[Pass] = [LayerStatePass(), ObjectivePass(self.formula, trained.__contains__, what)]
+        making: list[Pass] = [LayerStatePass(), ObjectivePass(self.formula, frozenset(trained), what)]
         if evaluated is exported:
             making = [EvaluationPass(self.formula, what, making)]
         passes: list[Pass] = [

@@ -48,12 +48,12 @@ class ObjectivePass(Pass):
 
     Attributes:
         loss: see `from_onnx`.
-        trainable: see `from_onnx`.
+        trainable: see `from_onnx`; of a set of names, those that the loss varies with.
         what: see `from_onnx`.
     """
 
     loss: str | Loss | LossFunction
-    trainable: Trainable | None = None
+    trainable: Trainable | frozenset[str] | None = None
     what: str = "train"
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
@@ -232,7 +232,7 @@ class ObjectivePass(Pass):
         unmade = _unmade(model)
         floating = [value for value in [*weights(model.graph, facts), *unmade] if value.name not in updated]
         fixed = fixed_constants(model.graph, facts)
-        if self.trainable is not None and not callable(self.trainable):
+        if isinstance(self.trainable, str | Sequence):
             return _chosen(floating, self.trainable, fixed)
         adapted = adaptation.parse(model.metadata_props)
         if self.trainable is None and adapted is not None:
@@ -240,13 +240,16 @@ class ObjectivePass(Pass):
         reached = Activity(model.graph, facts, floating, [loss]).active
         if self.trainable is not None:
             # What is not asked for by name needs no gradient that is zero everywhere.
-            chosen = _chosen(floating, self.trainable, fixed)
+            if isinstance(self.trainable, frozenset):
+                chosen = [value for value in floating if value.name in self.trainable]
+            else:
+                chosen = _chosen(floating, self.trainable, fixed)
             found = [value for value in chosen if value in reached]
             if not found:
+                names = some([str(value.name) for value in chosen]) if chosen else "them"
                 raise UnvaryingLossError(
-                    f"training requires a loss that varies with weights, got '{loss.name}', which varies with none of "
-                    f"{some([str(value.name) for value in chosen])}: no gradient goes through rounding, comparisons, "
-                    "indices and what is detached"
+                    f"training requires a loss that varies with weights, got '{loss.name}', which varies with "
+                    f"none of {names}: no gradient goes through rounding, comparisons, indices and what is detached"
                 )
             return found
         # Exporters write the constants of a formula as single numbers: a step must not change them.

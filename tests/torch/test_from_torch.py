@@ -370,3 +370,22 @@ SET.optimizer.param_groups[0]["lr"] = 0.3
 def test_what_does_not_fit(loss: Any, optimizer: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         ll.from_torch(LINEAR, torch.zeros(2, 3), loss, optimizer)
+
+
+class Scaling(nn.Module):
+    """Integers times a weight, which in a file is what quantizers write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(0.5))
+
+    def forward(self, x: Any) -> Any:
+        return (x * 9).to(torch.int8) * self.scale
+
+
+def test_a_weight_that_scales_integers_is_trained() -> None:
+    module, x = Scaling(), torch.randn(3, 2)
+    trainer = ll.Trainer(ll.from_torch(module, x, nn.MSELoss(), torch.optim.SGD(module.parameters(), 0.1)))
+    trainer.step({"x": x.numpy(), "target": np.ones((3, 2), np.float32)})
+    (module(x) - 1).square().mean().backward()
+    np.testing.assert_allclose(trainer.weights()["scale"], (module.scale - 0.1 * module.scale.grad).detach(), rtol=1e-6)

@@ -391,6 +391,22 @@ def test_times_that_are_fed_are_told_a_way_on() -> None:
     assert ll.from_torch(Deciding(held=True), x, "mse", "sgd")
 
 
+class Overwriting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = nn.Linear(3, 2)
+
+    def forward(self, x: Any) -> Any:
+        y = self.own(x).clone()
+        y[0:] = 0
+        return y
+
+
+def test_a_loss_that_varies_with_no_weight_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match=r"loss that varies with weights, got 'loss', which varies with none"):
+        ll.from_torch(Overwriting(), X, "mse", "sgd")
+
+
 def test_operators_of_others_are_said_to_be_theirs() -> None:
     with pytest.raises(UnsupportedOpError, match=r"^halved.*torch\.library registers it for lstm_lower_tests: call"):
         ll.from_torch(Applying(lambda y, _: halved(y)), X, "mse", what="forward")
