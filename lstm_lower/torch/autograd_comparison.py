@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import itertools
 import operator
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,7 @@ from lstm_lower.torch.own_gradients import computed_once
 from lstm_lower.torch.size_comparison import OpenSizes, Sizes
 from lstm_lower.torch.targets import Targets
 from lstm_lower.torch.trials import RefusedError, undone
-from lstm_lower.torch.variation import Variation
+from lstm_lower.torch.variation import OtherRounding, Variation, holding
 
 Array = np.ndarray[Any, Any]
 # What is left of a gradient when it has been looked at, by its name, and what was left of what it is added to.
@@ -53,8 +53,8 @@ _Taken = Callable[[str, Array, Any], Array | Agreed]
 _OfStep = dict[Kind, dict[str, Array]]
 
 _FRAMEWORK = f"PyTorch {torch.__version__}"
-# How often weights are moved in their last places at the most, and by how many of these.
-_MOVES, _PLACES = 24, 4
+# How often results are rounded otherwise at the most.
+_MOVES = 24
 # Weights whose updates are compared at once: a share of all, and bytes beside it.
 _SHARE, _AT_ONCE = 4, 1 << 22
 # Namespaces of operators whose gradients are PyTorch's own, or written by us.
@@ -91,37 +91,35 @@ class _Fault:
 
 
 @dataclasses.dataclass(frozen=True)
+class Asked:
+    """What a step is asked of, see `from_torch`; `formula` is ours of the loss, or an output's name."""
+
+    module: nn.Module
+    operands: ModuleOperands
+    loss: Any
+    formula: Loss | str
+    targets: Sequence[Tensor]
+    optimizer: Any
+    what: str
+
+
+@dataclasses.dataclass(frozen=True)
 class TorchStep:
     """A step and what it was made of.
 
     Attributes:
         step: with its updates.
         traced: the trace that it is of.
-        operands: the example inputs.
-        loss: as `from_torch` takes it.
-        formula: our formula of it, or an output's name.
-        targets: the example targets.
+        asked: what for.
         trained: names of the parameters that are to have gradients.
         names: identity of each parameter -> its name.
-        what: see `from_torch`.
-        optimizer: see there.
     """
 
     step: ir.Model
     traced: Traced
-    operands: ModuleOperands
-    loss: Any
-    formula: Loss | str
-    targets: Sequence[Tensor]
+    asked: Asked
     trained: Collection[str]
     names: Mapping[int, str]
-    what: str
-    optimizer: Any
-
-    @property
-    def module(self) -> nn.Module:
-        """The module."""
-        return self.traced.step.module
 
 
 def certified(made: TorchStep, *, known: bool = False) -> Certificate:
@@ -143,7 +141,7 @@ def certified(made: TorchStep, *, known: bool = False) -> Certificate:
         if axes := sizes.decided("forward decides by it, and cannot be compared here"):
             raise OtherSizesError(axes) from error
         return Certificate(not_compared={"the step": str(error)})
-    certification.refuse_differences(type(made.module).__name__, _FRAMEWORK, comparison, **_way(made))
+    certification.refuse_differences(type(made.asked.module).__name__, _FRAMEWORK, comparison, **_way(made))
     example = beside.sizes()
     if not known and (axes := beside.differing_axes()):
         raise OtherSizesError(axes)
@@ -189,25 +187,27 @@ class _Beside:
     def __init__(self, made: TorchStep, sizes: OpenSizes) -> None:
         self.left_out: dict[str, str] = {}
         self.also: list[dict[str, Sequence[int]]] = []
-        self._made, self._step, self._sizes = made, made.traced.step, sizes
+        self._made, self._asked, self._step, self._sizes = made, made.asked, made.traced.step, sizes
         self._state = training_state.read(made.step)
-        self._inputs = [_varied(x) for x in made.operands.tensors]
-        self._variation = Variation(made.module, made.step)
+        self._inputs = [_varied(x) for x in made.asked.operands.tensors]
+        self._variation = Variation(made.asked.module, made.step)
         self._draws: GivenDraws | None = None
         # Weights that forward writes into: the step runs when it has.
         written = {*self._step.states(), *self._step.moved_weights}
-        weights = made.module.named_parameters()
+        weights = made.asked.module.named_parameters()
         self._first = {name: numbers(x).copy() for name, x in weights if name in written}
         # Whether the step has drawn as often as the module.
         self._matched = False
         # Parameters by the names that the step has for them.
-        named = {made.names.get(id(x), ""): x for x in made.module.parameters()}
+        named = {made.names.get(id(x), ""): x for x in made.asked.module.parameters()}
         self._parameters: dict[str, Tensor] = {name: x for name, x in named.items() if name in made.trained}
         values = [node.meta.get("val") for node in made.traced.program.graph.nodes]
         self._narrow = any(getattr(value, "dtype", None) in (torch.bfloat16, torch.float16) for value in values)
-        self._targets = Targets(made.step, made.formula, self._loss(), self._step.loss is None, made.targets)
+        self._targets = Targets(
+            made.step, made.asked.formula, self._loss(), self._step.loss is None, made.asked.targets
+        )
         # Whether updates are still to be computed from the step's gradients.
-        self._updates_follow = made.what == "train"
+        self._updates_follow = made.asked.what == "train"
         # Whether the module has taken the sizes that were tried last, and whether that shows anything.
         self._taken, self._shows = True, True
 
@@ -221,7 +221,7 @@ class _Beside:
         Raises:
             UnsupportedOpError: onnxruntime does not take the step, or it fails.
         """
-        name, states = type(self._made.module).__name__, self._step.states()
+        name, states = type(self._asked.module).__name__, self._step.states()
         updated = {pair.output for pair in self._state.pairs if pair.input not in states}
         model = part_of(self._made.step, [x.name for x in self._made.step.graph.outputs if x.name not in updated])
         self._own = [str(value.name) for value in model.graph.outputs]
@@ -304,12 +304,9 @@ class _Beside:
             self.also += [] if differences or not self._shows else [self.sizes()]
         except FailedRunError as error:
             return _Fault(f"a step that fails where forward does not, with {error}, for {self._said()}", raised=True)
-        except NotComparedError as error:
+        except Exception as error:  # noqa: BLE001
             self._taken = self._shows = False
-            self.left_out["other sizes"] = str(error)
-            return None
-        except Exception:  # noqa: BLE001
-            self._taken = self._shows = False
+            self.left_out |= {"other sizes": str(error)} if isinstance(error, NotComparedError) else {}
             return None
         else:
             told = [f"{each.kind} of '{each.name}' ({each.said})" for each in differences if self._shows]
@@ -383,7 +380,7 @@ class _Beside:
             return found or x
 
         try:
-            counts = [sum(x.numel() for x in tensors) for tensors in (self._made.operands.tensors, self._inputs)]
+            counts = [sum(x.numel() for x in tensors) for tensors in (self._asked.operands.tensors, self._inputs)]
             if (self._targets.values or self._targets.example) and counts[0] <= counts[1]:
                 # First, where targets are known: what the module keeps for its gradients is not there yet. Where it
                 # fails, the module may, too; on few elements, which it may refuse, the step could divide by zero.
@@ -404,21 +401,21 @@ class _Beside:
 
     def _loss(self) -> Callable[..., Any] | None:
         """The loss in PyTorch; `None` where the module returns it."""
-        formula = self._made.formula
+        formula = self._asked.formula
         if isinstance(formula, str) and self._step.loss is None:
             return None
         if self._step.loss is not None:
             traced: Callable[..., Any] = self._step.loss
             return traced
         assert isinstance(formula, Loss)
-        function = losses.in_torch(self._made.loss) or losses.counterpart(formula)
+        function = losses.in_torch(self._asked.loss) or losses.counterpart(formula)
         if function is None:
             raise NotComparedError(f"the loss {type(formula).__name__} is none of PyTorch's")
         return losses.of_first(function)
 
     def _choose_inputs(self) -> None:
         """Takes the example as it is where a module does not take other numbers."""
-        example = list(self._made.operands.tensors)
+        example = list(self._asked.operands.tensors)
         if all(map(operator.is_, self._inputs, example)):
             return
         with contextlib.suppress(Exception), self._run() as (_, loss, _):
@@ -431,7 +428,7 @@ class _Beside:
     ) -> Expected:
         gradients = _gradients(loss, wanted, taken)
         update: dict[str, Array] = {}
-        if self._made.what == "train":
+        if self._asked.what == "train":
             # Copies, since what a module changes is undone.
             update = {name: numbers(x).copy() for name, x in self._step.states().items() if not x.is_complex()}
         return {
@@ -448,23 +445,23 @@ class _Beside:
         if self._draws is not None:
             # Each run draws the same.
             self._draws = GivenDraws(self._draws.plan)
-        wanted: dict[str, Tensor] = self._parameters if self._made.what in ("train", "gradients") else {}
-        if self._made.what == "input_gradient":
+        wanted: dict[str, Tensor] = self._parameters if self._asked.what in ("train", "gradients") else {}
+        if self._asked.what == "input_gradient":
             wanted = {
                 name: x.requires_grad_()
-                for name, x in zip(self._made.operands.names, inputs, strict=True)
+                for name, x in zip(self._asked.operands.names, inputs, strict=True)
                 if x.is_floating_point()
             }
         with undone(self._step), _weights_kept(self._step), self._draws or contextlib.nullcontext():
             copied_weights(self._step, parameters=False)
             # A leaf may be changed in place; a parameter of a group of its own may not.
-            args, kwargs = self._made.operands.filled([x.view_as(x) if x.requires_grad else x for x in inputs])
-            result = self._made.module(*args, **kwargs)
+            args, kwargs = self._asked.operands.filled([x.view_as(x) if x.requires_grad else x for x in inputs])
+            result = self._asked.module(*args, **kwargs)
             flat = [x for _, x in named_tensors("", result)]
             names = self._step.names.outputs[self._step.loss is not None :]
             named = dict(zip(names, flat, strict=True))
             if self._targets.measure is None:
-                loss = named[str(self._made.formula)]
+                loss = named[str(self._asked.formula)]
             else:
                 self._targets.fit({**dict(self._examples()), **named}, flat[0])
                 loss = checked_loss(self._targets.loss(result, flat[0].shape))
@@ -472,20 +469,24 @@ class _Beside:
             yield named, loss, wanted
 
     def _moved(self) -> Iterator[Results]:
-        """Results in float64; then from weights, gradients and inputs that differ in last places, unless whole."""
-        held = [*self._made.module.parameters(), *self._made.module.buffers(), *self._inputs, *self._targets.values]
+        """Results in float64; then from what differs in last places: weights, inputs, and all that is rounded."""
+        held = [*self._asked.module.parameters(), *self._asked.module.buffers(), *self._inputs, *self._targets.values]
         found: Results = {}
         with contextlib.suppress(Exception), contextlib.ExitStack() as entered:
             entered.callback(torch.set_default_dtype, torch.get_default_dtype())
             torch.set_default_dtype(torch.float64)
-            entered.enter_context(_holding([x for x in held if x.is_floating_point() and x.is_leaf], Tensor.double))
+            entered.enter_context(holding({x: x.data.double() for x in held if x.is_floating_point() and x.is_leaf}))
             found = self._of_run(*entered.enter_context(self._run()))  # type: ignore[assignment]
         yield found
-        own: list[Tensor] = [x for x in self._made.module.parameters() if x.is_floating_point()]
+        own: list[Tensor] = [x for x in self._asked.module.parameters() if x.is_floating_point()]
         own += [x for x in self._inputs if x.is_floating_point() and bool((x != x.round()).any())]
-        for rng in map(np.random.default_rng, range(_MOVES)):
-            with contextlib.suppress(Exception), _holding(own, functools.partial(_nearby, rng=rng)), self._run() as run:
-                _move_gradients(run[1], rng)
+        for rounding in map(OtherRounding, range(_MOVES)):
+            with (
+                contextlib.suppress(Exception),
+                holding({x: rounding.moved(x.data) for x in own}),
+                rounding,
+                self._run() as run,
+            ):
                 found = self._of_run(*run)  # type: ignore[assignment]
             yield found
 
@@ -507,7 +508,7 @@ class _Beside:
 
     def _examples(self) -> list[tuple[str, Tensor]]:
         """Inputs and targets by name."""
-        names = [*self._made.operands.names, *target_names(len(self._targets.values))]
+        names = [*self._asked.operands.names, *target_names(len(self._targets.values))]
         return list(zip(names, [*self._inputs, *self._targets.values], strict=True))
 
     # What an update makes of the weights.
@@ -517,9 +518,9 @@ class _Beside:
         outputs = {
             pair.input: pair.output for pair in self._state.pairs if pair.output and pair.output not in self._own
         }
-        if self._made.what != "train":
+        if self._asked.what != "train":
             return StepComparison({})
-        if not optimizers.is_torch(self._made.optimizer):
+        if not optimizers.is_torch(self._asked.optimizer):
             self.left_out["updates of weights"] = "the optimizer is none of PyTorch's"
             self._updating(outputs.values())
             return StepComparison({})
@@ -527,7 +528,7 @@ class _Beside:
         if len(exact) < len(self._parameters):
             self.left_out["updates of weights in half precision"] = "they are rounded otherwise"
         comparison = StepComparison({})
-        for weights in _divided(exact, by_weight=optimizers.is_by_weight(self._made.optimizer)):
+        for weights in _divided(exact, by_weight=optimizers.is_by_weight(self._asked.optimizer)):
             try:
                 compared = self._updated(weights, {name: outputs[name] for name in weights if name in outputs})
             except NotComparedError as error:
@@ -553,7 +554,7 @@ class _Beside:
         gradients = {f"grad/{name}": x for name, x in self._gradients.items()}
         part = part_of(self._made.step, outputs, gradients)
         self._variation.put_into(part)
-        return _opened(part, type(self._made.module).__name__).results(gradients)
+        return _opened(part, type(self._asked.module).__name__).results(gradients)
 
     def _by_optimizer(self, weights: Mapping[str, Tensor]) -> dict[str, Array]:
         """New values of weights; it may change the gradients.
@@ -568,7 +569,7 @@ class _Beside:
                 own = torch.from_numpy(self._gradients.get(name, numbers(torch.zeros_like(x))))
                 x.grad = (torch.view_as_complex(own) if x.is_complex() else own).to(x)
         try:
-            narrow = optimizers.stepped(self._made.optimizer, {id(x): copies[name] for name, x in weights.items()})
+            narrow = optimizers.stepped(self._asked.optimizer, {id(x): copies[name] for name, x in weights.items()})
         except Exception as error:
             raise NotComparedError(f"PyTorch's optimizer fails with {first_line(error)}") from error
         if narrow:
@@ -611,25 +612,6 @@ def _divided(weights: Mapping[str, Tensor], *, by_weight: bool) -> Iterator[Mapp
         yield dict(pair for _, pair in group)
 
 
-@contextlib.contextmanager
-def _holding(tensors: Iterable[Tensor], numbers_of: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Lets tensors hold other numbers, which are made of theirs."""
-    kept = [(x, x.data, x.grad) for x in tensors]
-    try:
-        for x, values, _ in kept:
-            x.grad, x.data = None, numbers_of(values)
-        yield
-    finally:
-        for x, values, gradient in kept:
-            x.data, x.grad = values, gradient
-
-
-def _nearby(x: Tensor, rng: np.random.Generator) -> Tensor:
-    """Numbers that differ in last places, each and all together, not by PyTorch's draws, which are given."""
-    shares = torch.as_tensor(rng.uniform(-1, 1, x.shape) + rng.uniform(-1, 1)).to(x.device)
-    return (x * (1 + shares * _PLACES * torch.finfo(x.dtype).eps)).to(x.dtype)
-
-
 def _varied(x: Tensor) -> Tensor:
     """Other numbers in place of equal ones, as examples of shapes have."""
     if not x.is_floating_point() or x.numel() < 2 or bool((x != x.flatten()[0]).any()):
@@ -660,24 +642,13 @@ def _gradients(loss: Tensor, wanted: Mapping[str, Tensor], taken: _Taken) -> Map
     return found
 
 
-def _move_gradients(loss: Tensor, rng: np.random.Generator) -> None:
-    """Moves what each function hands back in its last places: rounding is all that is left where sums cancel."""
-
-    def moved(gradients: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
-        return tuple(x if x is None or x.layout != torch.strided else _nearby(x, rng) for x in gradients)
-
-    start = [loss.grad_fn] if loss.grad_fn is not None else []
-    for node in reached(start, lambda node: [behind for behind, _ in node.next_functions if behind is not None]):
-        node.register_prehook(moved)
-
-
 @contextlib.contextmanager
 def _weights_kept(step: Step) -> Iterator[None]:
     """Undoes what a module changes of its parameters, and computes nothing twice for the sake of memory."""
     changed = {*step.states(), *step.moved_weights}
     module: Any = torch.utils.checkpoint
     with (
-        _holding([x for name, x in step.module.named_parameters() if name in changed], Tensor.clone),
+        holding({x: x.data.clone() for name, x in step.module.named_parameters() if name in changed}),
         replaced(module.CheckpointFunction, "apply", staticmethod(computed_once)),
         replaced(module, "_checkpoint_without_reentrant_generator", lambda *_, **__: iter([None])),
     ):

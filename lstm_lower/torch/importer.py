@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 import onnx
 import onnx_ir as ir
-from torch import Tensor, nn
+from torch import nn
 
 from lstm_lower.arguments import explained
 from lstm_lower.errors import InvalidInputError, LstmLowerWarning, UnsupportedOpError, some, warn
@@ -34,7 +34,7 @@ from lstm_lower.records.lengths import by_input
 from lstm_lower.records.origin import Origin
 from lstm_lower.records.state import Role, StatePair
 from lstm_lower.torch import examples, losses, optimizers, pytorch_errors, states
-from lstm_lower.torch.autograd_comparison import OtherSizesError, TorchStep, certified, gradients_unseen
+from lstm_lower.torch.autograd_comparison import Asked, OtherSizesError, TorchStep, certified, gradients_unseen
 from lstm_lower.torch.axes import DynamicShapes
 from lstm_lower.torch.export import Exported, Traced, closed_further, settled, steps_closed, trace
 from lstm_lower.torch.interface import ModuleOperands, as_tensors, brief, named_tensors, numbers
@@ -176,16 +176,9 @@ class _OtherwiseError(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Making:
+class _Making(Asked):
     """What a step is made of; see `from_torch`."""
 
-    module: nn.Module
-    operands: ModuleOperands
-    loss: Any
-    formula: Loss | str
-    targets: Sequence[Tensor]
-    optimizer: Any
-    what: What
     schedule_steps: int | None
     frozen: Frozen
     check: bool
@@ -237,7 +230,7 @@ class _Making:
             if way := gradients_unseen(exported.traced):
                 raise UnsupportedOpError(f"{error}; {way}") from error
             raise
-        self._certify(self._made(step, exported.traced, trained, parameters, what))
+        self._certify(TorchStep(step, exported.traced, self, trained, parameters))
         if evaluated is not None and evaluated is not exported:
             self._record_evaluation(
                 step, evaluated, changing, known=evaluated.traced.program is exported.traced.program
@@ -245,12 +238,6 @@ class _Making:
         if self._trains:
             holdings.write(step, states.held_by(module, step, read))
         return step, exported
-
-    def _made(
-        self, step: ir.Model, traced: Traced, trained: Collection[str], names: Mapping[int, str], what: What
-    ) -> TorchStep:
-        formula, targets, optimizer = self.formula, self.targets, self.optimizer
-        return TorchStep(step, traced, self.operands, self.loss, formula, targets, trained, names, what, optimizer)
 
     def _certify(self, made: TorchStep, *, known: bool = False) -> None:
         """Compares a step with PyTorch, and records that; only at the example where others are known of its trace."""
@@ -280,7 +267,9 @@ class _Making:
         with contextlib.suppress(UnsupportedOpError):
             made = run_passes(model, [*passes, *legalizing_passes()])
             with evaluation_mode(self.module):
-                self._certify(self._made(made, evaluated.traced, (), {}, "forward"), known=known)
+                self._certify(
+                    TorchStep(made, evaluated.traced, dataclasses.replace(self, what="forward"), (), {}), known=known
+                )
             evaluation.record(step, made, None if self.formula in outputs else outputs)
 
 

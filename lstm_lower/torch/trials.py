@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from lstm_lower.records.lengths import Place
+from lstm_lower.torch.aten.changes import written
 from lstm_lower.torch.aten.tracing import memory
 from lstm_lower.torch.control_flow import Plainly
 from lstm_lower.torch.interface import Step, attributes_kept, copied_weights
@@ -46,15 +47,9 @@ class Writes(OperatorMode):
 
     def on_call(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
         """Keeps what a call is about to change."""
-        if func._schema.is_mutable:
-            declared = func._schema.arguments
-            given = {**dict(zip((each.name for each in declared), args, strict=False)), **kwargs}
-            changed = [
-                given.get(each.name) for each in declared if each.alias_info is not None and each.alias_info.is_write
-            ]
-            for x in tree_leaves(changed):
-                for name in self._names.get(memory(x), ()) if isinstance(x, Tensor) else ():
-                    self._before.setdefault(name, self._data[name].clone())
+        for x in tree_leaves(written(func, args, kwargs)):
+            for name in self._names.get(memory(x), ()) if isinstance(x, Tensor) else ():
+                self._before.setdefault(name, self._data[name].clone())
         return func(*args, **kwargs)
 
     def __exit__(self, *error: object) -> None:

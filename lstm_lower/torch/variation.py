@@ -1,18 +1,27 @@
-"""Other values for weights that are the same in all elements: behind a gate of zero no difference would be seen."""
+"""Other values for weights that are alike, behind which no difference would be seen, and other rounding."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map, tree_map_only
 
 from lstm_lower.torch.interface import numbers
+from lstm_lower.torch.modes import Args, Kwargs, OperatorMode
 
 # How far away others are, at most.
 _RANGE = 0.2
+# By how many units of its last place a result may be rounded otherwise.
+_PLACES = 4
+# Numbers -> numbers of another precision: what both make exact is the same.
+_OTHER = {torch.float64: torch.float32, torch.complex128: torch.complex64, torch.complex64: torch.complex128}
+_OTHER |= dict.fromkeys((torch.float32, torch.float16, torch.bfloat16), torch.float64)
 
 
 class Variation:
@@ -21,36 +30,70 @@ class Variation:
     def __init__(self, module: nn.Module, model: ir.Model) -> None:
         """Chooses values."""
         generator = torch.Generator().manual_seed(0)
-        # Parameter, its values, others.
-        self._values: dict[str, tuple[Tensor, Tensor, Tensor]] = {}
+        # Parameter and other values.
+        self._values: dict[str, tuple[Tensor, Tensor]] = {}
         for name, x in module.named_parameters(remove_duplicate=False):
             held = model.graph.initializers.get(name)
             if held is None or held.shape is None or list(held.shape) != list(x.shape) or not x.requires_grad:
                 continue
             if x.dtype in (torch.float32, torch.float64) and x.numel() and _is_uniform(x):
-                kept = x.detach().clone()
                 apart = torch.rand(x.shape, generator=generator, dtype=x.dtype).to(x.device)
-                self._values[name] = x, kept, kept + _RANGE * (apart + 1) / 2
+                self._values[name] = x, x.detach() + _RANGE * (apart + 1) / 2
 
-    @contextlib.contextmanager
-    def of_module(self) -> Iterator[None]:
-        """Values in place, as lists and other modules hold the same tensors."""
-        try:
-            for x, _, other in self._values.values():
-                x.data.copy_(other)
-            yield
-        finally:
-            for x, kept, _ in self._values.values():
-                x.data.copy_(kept)
+    def of_module(self) -> contextlib.AbstractContextManager[None]:
+        """Values in place."""
+        return holding(dict(self._values.values()))
 
     def put_into(self, model: ir.Model) -> None:
         """The same values as initializers."""
-        for name, (_, _, other) in self._values.items():
+        for name, (_, other) in self._values.items():
             if name in model.graph.initializers:
                 model.graph.initializers[name].const_value = ir.tensor(numbers(other), name=name)
+
+
+@contextlib.contextmanager
+def holding(others: Mapping[Tensor, Tensor]) -> Iterator[None]:
+    """Lets tensors hold other numbers, and no gradients."""
+    kept = [(x, x.data, x.grad) for x in others]
+    try:
+        for x, other in others.items():
+            x.grad, x.data = None, other
+        yield
+    finally:
+        for x, values, gradient in kept:
+            x.data, x.grad = values, gradient
 
 
 def _is_uniform(x: Tensor) -> bool:
     flat = x.detach().flatten()
     # Most are told by two of their elements.
     return bool(flat[0] == flat[-1]) and bool((flat == flat[0]).all())
+
+
+class OtherRounding(OperatorMode):
+    """Moves what operators compute in its last places, where it is rounded; what is exact stays, and ties of it."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._rng = np.random.default_rng(seed)
+
+    def on_call(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
+        result = func(*args, **kwargs)
+        if func.is_view or func._schema.is_mutable or torch.Tag.nondeterministic_seeded in func.tags:
+            return result
+        try:
+            others = func(*tree_map_only(Tensor, lambda x: x.to(_OTHER.get(x.dtype, x.dtype)), args), **kwargs)
+        except Exception:  # noqa: BLE001 (it has one precision)
+            others = tree_map_only(Tensor, torch.zeros_like, result)
+        return tree_map(self._unless_exact, result, others)
+
+    def _unless_exact(self, x: Any, other: Any) -> Any:
+        if not isinstance(x, Tensor) or x.dtype not in _OTHER or x.layout != torch.strided:
+            return x
+        exact = x == other
+        return x if bool(exact.all()) else torch.where(exact, x, self.moved(x))
+
+    def moved(self, x: Tensor) -> Tensor:
+        """Numbers that differ, each and all together, not by PyTorch's draws, which are given."""
+        shares = torch.as_tensor(self._rng.uniform(-1, 1, x.shape) + self._rng.uniform(-1, 1)).to(x.device)
+        return (x * (1 + shares * _PLACES * torch.finfo(x.dtype).eps)).to(x.dtype)

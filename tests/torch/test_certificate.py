@@ -28,6 +28,7 @@ from torch.nn import functional  # noqa: E402
 
 from lstm_lower.torch import autograd_comparison, optimizers  # noqa: E402
 from lstm_lower.torch.importer import FIXED_AXES, FixedStepsWarning  # noqa: E402
+from lstm_lower.torch.variation import OtherRounding  # noqa: E402
 
 
 class Spike(Function):
@@ -334,6 +335,51 @@ def test_what_pytorch_itself_rounds_decides_nothing(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(autograd_comparison._Beside, "_of_step", further)
     with pytest.raises(UnsupportedOpError, match="another output of 'output_1'"):
         ll.from_torch(module, x, loss, example_targets=(), what="gradients")
+
+
+def saturated(x: Any) -> Any:
+    return 1 - torch.tanh(6 + x.cos())
+
+
+def same_in_a_row(x: Any) -> Any:
+    return functional.layer_norm((x.cos() * 0 + 0.3) @ torch.full((4, 4), 0.3), [4])
+
+
+@pytest.mark.parametrize("function", [saturated, same_in_a_row])
+def test_what_operators_round_decides_nothing(function: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Rounding(Net):
+        def forward(self, x: Any) -> Any:
+            return self.a(x), function(x)
+
+    of_step = autograd_comparison._Beside._of_step
+
+    def otherwise(beside: Any) -> Any:
+        results = of_step(beside)
+        results["output"]["output_1"] = results["output"]["output_1"] + 1.2e-7
+        return results
+
+    monkeypatch.setattr(autograd_comparison._Beside, "_of_step", otherwise)
+    ll.from_torch(
+        Rounding(), torch.zeros(3, 4), lambda found: found[0].square().sum(), example_targets=(), what="gradients"
+    )
+
+
+def test_another_rounding_moves_nothing_that_is_exact() -> None:
+    x = torch.randn(5, 4, requires_grad=True)
+
+    def exact() -> list[Any]:
+        return [x.relu(), x[:, ::2], x.round() * 3, torch.stack([x, x]).amax(0), x > 0, x.double(), x.argsort()]
+
+    def rounded() -> list[Any]:
+        y = x @ x.T
+        return [y, x.exp(), torch.autograd.grad(y.sum(), x)[0]]
+
+    same, other = exact(), rounded()
+    with OtherRounding(1):
+        assert all(map(torch.equal, exact(), same))
+        for a, b in zip(rounded(), other, strict=True):
+            assert not torch.equal(a, b)
+            torch.testing.assert_close(a, b, rtol=2e-5, atol=2e-5)
 
 
 def test_a_wrong_update_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ that do are left to PyTorch, which takes changes apart by running the whole prog
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -36,21 +36,20 @@ def in_place(operator: Any) -> Formula | None:
     return TRANSLATIONS.get(_PURE.get(operator, pure))
 
 
+def written(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """The operands that a call writes into, lists among them."""
+    if operator in _UNSAID:
+        return [args[place] for place in _UNSAID[operator]] if args[_TRAINING] else []
+    if not isinstance(operator, torch._ops.OpOverload) or not operator._schema.is_mutable:
+        return []
+    declared = operator._schema.arguments
+    given = [*args, *(kwargs.get(each.name) for each in declared[len(args) :])]
+    return [x for x, each in zip(given, declared, strict=True) if each.alias_info and each.alias_info.is_write]
+
+
 def written_by(node: Node) -> list[Node]:
-    """The operands that a call writes into."""
-    target = node.target
-    if target in _UNSAID:
-        operands: list[Any] = [node.args[place] for place in _UNSAID[target]] if node.args[_TRAINING] else []
-    elif isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable:
-        given = [*node.args, *(node.kwargs.get(each.name) for each in target._schema.arguments[len(node.args) :])]
-        operands = [
-            x
-            for x, each in zip(given, target._schema.arguments, strict=True)
-            if each.alias_info is not None and each.alias_info.is_write
-        ]
-    else:
-        operands = []
-    return [x for x in operands if isinstance(x, Node)]
+    """The operands that a call in a trace writes into."""
+    return [x for x in written(node.target, node.args, node.kwargs) if isinstance(x, Node)]
 
 
 class TensorNames:
