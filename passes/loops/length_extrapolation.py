@@ -227,22 +227,64 @@ class PiecesPass(Pass):
 
 
 class FillsPass(Pass):
-    """Makes tensors of one number each of constants, which may go by the step, or by how many there are."""
+    """Makes tensors of one number each of constants, which may go by the step, or by how many there are.
+
+    A state that begins as a tensor that a module keeps then begins as one that it makes anew of the same number.
+
+    Attributes:
+        weights: names of initializers that shall be learnt.
+    """
+
+    def __init__(self, weights: Collection[str] = ()) -> None:
+        super().__init__()
+        self.weights = frozenset(weights)
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Replaces ConstantOfShapes."""
-        modified = False
+        """Replaces ConstantOfShapes, other constants of one number, and what is joined or rearranged of these."""
+        # Tensor -> the same made of one number.
+        filled: dict[ir.Value, ir.Value] = {}
         for node in list(model.graph):
             b = Builder.before(node, self.context.space)
+            for index, x in enumerate(node.inputs):
+                if x is not None and (x in filled or (self._is_kept(x) and _fill(b, x, filled))):
+                    node.replace_input_with(index, filled[x])
             view = std.ConstantOfShape.of(node, b.facts)
             if view is not None:
                 number = b.constant(0, ir.DataType.FLOAT)
                 if view.fill is not None:
                     number = b.constant(view.fill.numpy().reshape(()), view.fill.dtype)
-                b.replace(node.outputs[0], b.op(std.Expand, number, node.inputs[0]))
-                detach(node)
-                modified = True
-        return ir.passes.PassResult(model, modified=modified)
+                made = b.op(std.Expand, number.value, node.inputs[0])
+                filled[made] = made
+            elif _is_moved(node, filled) and _fill(b, node.outputs[0], filled):
+                made = filled[node.outputs[0]]
+            else:
+                continue
+            b.replace(node.outputs[0], made)
+            detach(node)
+        return ir.passes.PassResult(model, modified=bool(filled))
+
+    def _is_kept(self, x: ir.Value) -> bool:
+        """Whether a tensor is a constant of numbers that is not learnt."""
+        made = x.producer() is None or std.Constant.matches(x.producer())
+        given = x.is_graph_input() or x.name in self.weights
+        return made and not given and x.dtype is not None and x.dtype.is_floating_point()
+
+
+def _is_moved(node: ir.Node, filled: Mapping[ir.Value, ir.Value]) -> bool:
+    """Whether a node joins or rearranges what is of one number."""
+    parts = node.inputs if std.Concat.matches(node) else node.inputs[:1] if std.Moving.matches(node) else ()
+    return len(node.outputs) == 1 and bool(parts) and all(x in filled for x in parts)
+
+
+def _fill(b: Builder, x: ir.Value, filled: dict[ir.Value, ir.Value]) -> bool:
+    """Makes of a tensor of one number and of known sizes one that is made of it."""
+    number, shape, dtype = b.facts.uniform(x), b.facts.shape(x), b.facts.dtype(x)
+    sizes = [size for size in shape or () if isinstance(size, int)]
+    if number is None or not sizes or dtype is None or shape is None or len(sizes) < len(shape):
+        return False
+    made = b.op(std.Expand, b.constant(number, dtype), b.ints(*sizes)).value
+    filled.update({x: made, made: made})
+    return True
 
 
 def _is_read(value: ir.Value) -> bool:
@@ -261,7 +303,7 @@ def rolling_passes(
     # A step may take several.
     parts = {part for law, _ in laws for part in range(1, law.slope + 1) if law.slope % part == 0}
     pieces = {count * part for count in counts for part in parts}
-    return [CommonSubexpressionElimination(), FillsPass(), PiecesPass(pieces), rolling, PiecesPass()]
+    return [FillsPass(weights), CommonSubexpressionElimination(), PiecesPass(pieces), rolling, PiecesPass()]
 
 
 def extrapolated(models: Sequence[ir.Model], lengths: Sequence[Length]) -> ir.Model:

@@ -439,3 +439,71 @@ def test_sizes_that_are_a_number_of_steps_by_chance_stay_as_they_are() -> None:
     session = ll.Session(step, providers=["CPUExecutionProvider"])
     for batch, steps in (EXAMPLE, *OTHERS):
         compare(module, session, (torch.randn(batch, steps, I),))
+
+
+class Kept(nn.Module):
+    """A state that begins as a tensor that the module keeps, and anew for each further row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own, self.given = nn.Linear(H, H, bias=False), nn.Linear(I, H)
+        self.state = torch.zeros(H)
+
+    def forward(self, x: Any) -> Any:
+        h, rows = self.state, []
+        for row in x:
+            states = []
+            for step in row:
+                h = torch.tanh(self.own(h) + self.given(step))
+                states.append(h)
+            rows.append(torch.stack(states))
+            h = torch.zeros_like(h)
+        return torch.stack(rows)
+
+
+@pytest.mark.slow
+def test_states_that_begin_as_a_kept_tensor_are_as_those_that_begin_anew() -> None:
+    module = Kept()
+    step = ll.from_torch(module, torch.randn(2, 5, I), loss_of, example_targets=(), what="gradients")
+    session = ll.Session(step, providers=["CPUExecutionProvider"])
+    for batch, steps in (EXAMPLE, *OTHERS):
+        compare(module, session, (torch.randn(batch, steps, I),))
+
+
+class KeptPairs(nn.Module):
+    """The same of complex states, whose first step makes once what others make of real and imaginary parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.decay, self.angle = nn.Parameter(torch.rand(H)), nn.Parameter(torch.rand(H))
+        self.given = nn.Parameter(torch.randn(H, I, dtype=torch.complex64))
+        self.state = torch.complex(torch.zeros(H), torch.zeros(H))
+
+    def forward(self, x: Any) -> Any:
+        h, rows = self.state, []
+        rotation = torch.complex(self.decay * torch.cos(self.angle), self.decay * torch.sin(self.angle))
+        for row in x:
+            states = []
+            for step in row:
+                h = rotation * h + self.given @ step.to(h.dtype)
+                states.append(h.real)
+            rows.append(torch.stack(states))
+            h = torch.complex(torch.zeros_like(h.real), torch.zeros_like(h.real))
+        return torch.stack(rows)
+
+
+@pytest.mark.slow
+def test_complex_states_that_begin_as_a_kept_tensor_leave_axes_open() -> None:
+    module = KeptPairs()
+    step = ll.from_torch(module, torch.randn(2, 5, I), loss_of, example_targets=(), what="gradients")
+    session = ll.Session(step, providers=["CPUExecutionProvider"])
+    for batch, steps in ((2, 5), (3, 9), (4, 16)):
+        x = torch.randn(batch, steps, I)
+        module.zero_grad()
+        loss = loss_of(module(x))
+        loss.backward()
+        got = session.run({"x": x.numpy()})
+        torch.testing.assert_close(torch.tensor(got["loss"]), loss.detach())
+        wanted = {"decay": module.decay.grad, "angle": module.angle.grad, "given": torch.view_as_real(module.given.grad)}
+        for name, gradient in wanted.items():
+            torch.testing.assert_close(torch.from_numpy(got[f"grad/{name}"]), gradient, rtol=1e-4, atol=1e-5)
