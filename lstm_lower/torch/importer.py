@@ -183,10 +183,6 @@ class _Making(Asked):
     frozen: Frozen
     check: bool
 
-    @property
-    def _trains(self) -> bool:
-        return self.what in ("train", "gradients")
-
     def step(self, tracing: Callable[..., Traced]) -> tuple[ir.Model, Exported]:
         """A step, and the model that it is made of.
 
@@ -194,15 +190,16 @@ class _Making(Asked):
             _OtherwiseError: it has to be made of another trace.
         """
         module, optimizer, what = self.module, self.optimizer, self.what
-        exported, evaluated = _forms(module, tracing, evaluates=self._trains)
+        trains = what in ("train", "gradients")
+        exported, evaluated = _forms(module, tracing, evaluates=trains)
         if evaluated is not None and (plain := results_alone(evaluated.model)) is not evaluated.model:
             evaluated = dataclasses.replace(evaluated, model=plain)
-        if self._trains and (changed := exported.traced.step.moved_weights):
+        if trains and (changed := exported.traced.step.moved_weights):
             raise UnsupportedOpError(
                 f"{type(module).__name__} requires a forward that leaves its parameters as they are, got "
                 f"{some(changed)} changed in place; make a new tensor of them instead (`w = self.weight / 2`)"
             )
-        trained = _trained(module, exported.model, optimizer) if self._trains else set()
+        trained = _trained(module, exported.model, optimizer) if trains else set()
         read = {name for form in (exported, evaluated) if form is not None for name in states.read_in(form.model)}
         changing = trained | set(exported.states)
         others: dict[str, str | None] = {}
@@ -235,7 +232,7 @@ class _Making(Asked):
             self._record_evaluation(
                 step, evaluated, changing, known=evaluated.traced.program is exported.traced.program
             )
-        if self._trains:
+        if trains:
             holdings.write(step, states.held_by(module, step, read))
         return step, exported
 

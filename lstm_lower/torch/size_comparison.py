@@ -6,6 +6,7 @@ that are taken while a trace becomes ONNX. What follows from them shows where th
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import functools
 import itertools
@@ -25,8 +26,8 @@ from lstm_lower.torch.lengths import Counting
 from lstm_lower.torch.modes import Watching
 from lstm_lower.torch.trials import RefusedError, Trials, of_fewer, resized
 
-# How many steps show whether later ones are alike, the most that a module takes: few are traced.
-_FAR = 1024, 512, 256, 128
+# How many steps show whether later ones are alike, or the most that a module takes: few are traced.
+_FAR = 1024
 # How much work running it so long may be, in elements of results, and that of an operator in them.
 _WORK, _CALL = 1 << 27, 1 << 11
 # Of how many elements examples may be that become more than twice as large.
@@ -71,21 +72,22 @@ class OpenSizes:
             for size, where in sizes.items():
                 yield symbol, {**self.example, symbol: size}, where
         for symbol, few in self.traced.items():
-            ran = functools.cache(functools.partial(self._ran, symbol))
-            for far in (size for size in _FAR if size > 2 * self.example[symbol] + 1):
-                with contextlib.suppress(RefusedError):
-                    # What overflows there shows nothing.
-                    shows = not any(bool(x.isnan().any()) for x in ran(far)[1])
-                    for edge, line in dict(uneven(ran, few, far)).items():
-                        # What a line does may show a few steps later, and be forgotten soon.
-                        for steps in (edge + 1, edge + few):
-                            yield symbol, {**self.example, symbol: steps}, f"steps that run {line} otherwise: "
-                    if shows:
-                        yield symbol, {**self.example, symbol: far}, ""
-                        break
+            ran, least = functools.cache(functools.partial(self._ran, symbol)), 2 * self.example[symbol] + 2
+            taken = range(least, _FAR + 1)
+            far = _FAR if ran(_FAR)[1] else least - 1 + bisect.bisect_left(taken, x=True, key=lambda x: not ran(x)[1])
+            if far < least:
+                continue
+            for edge, line in dict(uneven(ran, few, far)).items():
+                # What a line does may show a few steps later, and be forgotten soon.
+                for steps in (edge + 1, edge + few):
+                    yield symbol, {**self.example, symbol: min(steps, far)}, f"steps that run {line} otherwise: "
+            # What overflows shows nothing.
+            finite = (far >> halvings for halvings in range(4) if far >> halvings >= least)
+            if steps := next((size for size in finite if not any(bool(x.isnan().any()) for x in ran(size)[1])), 0):
+                yield symbol, {**self.example, symbol: steps}, ""
 
     def _ran(self, symbol: Any, steps: int) -> tuple[Mapping[Any, Any], Sequence[Tensor]]:
-        """What the module calls in so many steps, and its results; refuses more work than costs little."""
+        """What the module calls in so many steps, and its results; nothing where it refuses them, or works for long."""
         left, inputs = _WORK, self.inputs(self._tensors, {**self.example, symbol: steps})
 
         def look(x: Tensor) -> None:
@@ -94,9 +96,9 @@ class OpenSizes:
             if left < 0:
                 raise RefusedError
 
-        with Counting() as counting:
-            results = self._trials.results(inputs, Watching(look))
-        return counting.numbers, results
+        with contextlib.suppress(RefusedError), Counting() as counting:
+            return counting.numbers, self._trials.results(inputs, Watching(look))
+        return {}, ()
 
     def grown(self) -> Iterator[Sizes]:
         """All sizes larger, more than twice, or by a little. Equal ones become unequal first, then stay equal."""

@@ -286,16 +286,17 @@ def test_steps_that_are_others_in_between_fix_the_length(way: str, steps: int) -
 
 
 class Tabled(nn.Module):
-    """Takes at most as many steps as it has rows for."""
+    """Takes at most as many steps as it has rows for, of which those from some on may be others."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, others: int = 9999) -> None:
         super().__init__()
-        self.rows, self.own = nn.Embedding(rows, I), nn.Linear(I, I)
+        self.rows, self.own, self.others = nn.Embedding(rows, I), nn.Linear(I, I), others
 
     def forward(self, x: Any) -> Any:
         h = torch.zeros(x.size(0), I)
         for t in range(x.size(1)):
             h = torch.tanh(self.own(h) + x[:, t] + self.rows(torch.tensor(t)))
+            h = h if t < self.others else -h
         return h
 
 
@@ -322,12 +323,18 @@ def test_a_number_of_steps_that_fills_a_tensor_follows_it() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("rows", "steps"), [(2000, 1024), (600, 512), (80, None)])
-def test_the_certificate_says_how_many_steps_were_compared(rows: int, steps: int | None) -> None:
+@pytest.mark.parametrize(("rows", "steps"), [(2000, 1024), (600, 600), (80, 80)])
+def test_the_certificate_says_how_many_steps_were_compared(rows: int, steps: int) -> None:
     torch.manual_seed(0)
     step = ll.from_torch(Tabled(rows), torch.randn(2, 5, I), loss_of, example_targets=(), what="gradients")
     also = certificate.parse({entry.key: entry.value for entry in step.metadata_props}).also
-    assert [each["x"] for each in also] == [*([[2, steps, I]] if steps else []), [5, 12, I]]
+    assert [each["x"] for each in also] == [[2, steps, I], [5, 12, I]]
+
+
+def test_steps_that_are_others_before_the_last_that_a_module_takes_fix_the_length() -> None:
+    torch.manual_seed(0)
+    with pytest.warns(FixedStepsWarning, match=r"for other lengths it has (steps that|a step with another)"):
+        ll.from_torch(Tabled(100, others=60), torch.randn(2, 5, I), loss_of, example_targets=(), what="gradients")
 
 
 def test_without_a_comparison_an_open_length_is_told() -> None:
