@@ -276,7 +276,7 @@ class _Beside:
             if together is None and self._shows:
                 return {}
             said = {
-                symbol: fault.said
+                symbol: self._sizes.where.get(symbol, "") + fault.said
                 for symbol, size in grown.items()
                 if (fault := self._fault({**self._sizes.example, symbol: size}) or self._unless_shown(symbol))
             }

@@ -175,8 +175,8 @@ def _are_even(numbers: Sequence[Sequence[float]]) -> bool:
     """Whether numbers grow by the same from call to call."""
     if len({len(each) for each in numbers}) > 1:
         return False
-    array = np.array(numbers, np.float64)
-    return bool(np.allclose(np.diff(array, 2, axis=0), 0, atol=1e-9 * np.abs(array).max(initial=1), equal_nan=True))
+    array = np.nan_to_num(np.array(numbers, np.float64), posinf=0, neginf=0)
+    return bool(np.allclose(np.diff(array, 2, axis=0), 0, atol=1e-9 * np.abs(array).max(initial=1)))
 
 
 class UnlikeError(Exception):

@@ -167,6 +167,26 @@ def test_axes_that_code_decides_by_are_fixed() -> None:
     )
 
 
+class Pairs(torch.nn.Module):
+    """Joins each row with the next; of an odd number the last one has none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(6, 2)
+
+    def forward(self, x: Any) -> Any:
+        if x.size(0) % 2:
+            x = x[1:]
+        return self.layer(x.view(-1, 6))
+
+
+def test_the_line_that_decides_is_told_where_a_step_of_other_sizes_fails() -> None:
+    with pytest.warns(
+        FixedStepsWarning, match=r"\(test_export.py:\d+ decides by it: if x.size\(0\) % 2:: a step that fails"
+    ):
+        ll.from_torch(Pairs(), torch.randn(4, 3), "mse", what="gradients")
+
+
 class Halves(torch.nn.Module):
     """Its second half has one row in the example; PyTorch's own formula of the weight runs the trace once more."""
 

@@ -16,6 +16,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from lstm_lower.errors import LstmLowerWarning  # noqa: E402
+from lstm_lower.passes.loops.length_extrapolation import uneven  # noqa: E402
 from lstm_lower.records import certificate  # noqa: E402
 from lstm_lower.torch.aten.registry import line  # noqa: E402
 from lstm_lower.torch.importer import FixedStepsWarning  # noqa: E402
@@ -283,6 +284,13 @@ def test_steps_that_are_others_in_between_fix_the_length(way: str, steps: int) -
     told = rf"steps that run test_steps_of_loops.py:\d+ otherwise: a step with another .* of shape \[2, {steps}, 3\]"
     with pytest.warns(FixedStepsWarning, match=told):
         ll.from_torch(Forgetting(way), torch.randn(2, 5, I), loss_of, example_targets=(), what="gradients")
+
+
+def test_numbers_beside_infinite_ones_are_seen_to_be_others() -> None:
+    def ran(steps: int) -> tuple[Any, None]:
+        return {("masked_fill", "a.py:1"): [[-math.inf, min(t, 20)] for t in range(steps)]}, None
+
+    assert list(uneven(ran, 6, 100)) == [(22, "a.py:1")]
 
 
 class Tabled(nn.Module):
