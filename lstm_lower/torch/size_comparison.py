@@ -62,7 +62,7 @@ class OpenSizes:
         # Open size -> how many steps are traced.
         self.traced = {symbol: length.steps for symbol, length in steps.items()}
         self._decided, self._bounds = sizes_to_try(traced.program), traced.bounds
-        self.where = {symbol: next(iter(sizes.values())) for symbol, sizes in self._decided.items()}
+        self.where = {symbol: next(iter(sizes.values()), "") for symbol, sizes in self._decided.items()}
 
     def decided(self, said: str) -> Axes:
         """Axes by which the module's code decides, with what is said of them."""
