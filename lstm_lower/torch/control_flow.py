@@ -7,7 +7,6 @@ tensors that it was neither given nor has made are those that it reads.
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import functools
 import importlib
 import inspect
@@ -20,33 +19,33 @@ from torch._guards import detect_fake_mode
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_map_only, tree_unflatten
 
-from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.replacement import replaced
-from lstm_lower.torch.aten.tracing import memory
+from lstm_lower.torch.aten.tracing import known, memory, of_sizes, sizes
 from lstm_lower.torch.hooks import handed_on, put_in
 from lstm_lower.torch.modes import Args, FunctionMode, Kwargs, VaryingMode
 
 Function = Callable[..., Any]
 
-# What the functions that run now are handed to, outermost first.
-_OUTER: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar("_OUTER", default=())
-
 
 class _Finding(FunctionMode):
-    """Finds tensors that were there before."""
+    """Finds tensors and sizes that were there before."""
 
     def __init__(self, given: Sequence[Any]) -> None:
         super().__init__()
         # Tensors are kept, so that no other one gets their identity.
-        self._known = {id(x): x for x in given}
-        self.found: dict[int, Tensor] = {}
+        self._known = known(given)
+        self.found: dict[Any, Any] = {}
+
+    def read(self, values: Any) -> Any:
+        """Takes down what of the outside is read."""
+        for x in tree_leaves(values):
+            outside = {id(x): x} if isinstance(x, Tensor) else sizes(x)
+            self.found |= {key: each for key, each in outside.items() if key not in self._known}
+        return values
 
     def on_call(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
-        for x in tree_leaves((args, kwargs)):
-            if isinstance(x, Tensor) and id(x) not in self._known:
-                self.found[id(x)] = x
-        result = func(*args, **kwargs)
-        self._known |= {id(x): x for x in tree_leaves(result) if id(x) not in self.found}
+        result = func(*self.read(args), **self.read(kwargs))
+        self._known |= {key: x for key, x in known(tree_leaves(result)).items() if key not in self.found}
         return result
 
 
@@ -57,9 +56,12 @@ class _Replacing(FunctionMode):
         super().__init__()
         self._places = places
 
+    def read(self, values: Any) -> Any:
+        """What stands for values within."""
+        return tree_map_only(torch.SymFloat, of_sizes, put_in(values, self._places))
+
     def on_call(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
-        args, kwargs = put_in((args, kwargs), self._places)
-        return func(*args, **kwargs)
+        return func(*self.read(args), **self.read(kwargs))
 
 
 class _Lifted:
@@ -73,7 +75,6 @@ class _Lifted:
 
     def __init__(
         self,
-        name: str,
         mode: VaryingMode,
         functions: Sequence[Function],
         operands: Sequence[Any],
@@ -82,19 +83,11 @@ class _Lifted:
         """Runs them once.
 
         Args:
-            name: of the function that they are handed to.
             mode: under which they are traced.
             functions: the functions.
             operands: what they are given, nested.
             further: what they are given behind it.
         """
-        outer = _OUTER.get()
-        if outer and {name, *outer} != {"torch.cond"}:
-            raise UnsupportedOpError(
-                f"{name} requires a place outside of other control flow, got one within {outer[-1]}, which "
-                "torch.export does not follow; use torch.where in place of a cond, or a Python loop over a fixed "
-                "number of steps in place of a scan"
-            )
         leaves, spec = tree_flatten(tuple(operands))
         self.leaves = _distinct(leaves)
         given = [*self.leaves, *further]
@@ -102,16 +95,14 @@ class _Lifted:
         self._specs: list[TreeSpec] = []
         flat = [_of_leaves(function, spec) for function in functions]
         finding = _Finding(given)
+        untraced, within = disable_proxy_modes_tracing, functools.partial(replaced, mode, "outer", finding)
         for function in flat:
-            with disable_proxy_modes_tracing(), _without_new_sizes(given), mode, finding:
-                within = _OUTER.set((*outer, name))
-                try:
-                    result = tree_map_only(Tensor, handed_on, function(*given))
-                finally:
-                    _OUTER.reset(within)
+            with untraced(), _without_new_sizes(given), mode, finding, within():
+                result = tree_map_only(Tensor, handed_on, function(*given))
             self._specs.append(tree_flatten(result)[1])
         self._captured = tuple(finding.found.values())
-        self.rest = tuple(_distinct([*given, *self._captured])[len(self.leaves) :])
+        read = mode.outer.read(self._captured) if mode.outer else self._captured
+        self.rest = tuple(_distinct([*given, *read])[len(self.leaves) :])
         # What is carried varies where anything does.
         self._varies = any(map(mode.varies, (*given, *self._captured)))
         self.functions = [self._lifted(function) for function in flat]
@@ -120,11 +111,11 @@ class _Lifted:
         def called(*operands: Any) -> tuple[Any, ...]:
             own, rest = operands[: self._count], operands[self._count :]
             self._mode.vary(operands if self._varies else ())
-            with self._mode, _Replacing({id(x): y for x, y in zip(self._captured, rest, strict=True)}):
+            replacing = _Replacing({id(x): y for x, y in zip(self._captured, rest, strict=True)})
+            with self._mode, replacing, replaced(self._mode, "outer", replacing):
                 leaves = tree_leaves(tree_map_only(Tensor, handed_on, function(*own)))
-            # What is handed through needs a value of its own.
-            given = {id(x) for x in operands}
-            return tuple(x.clone() if isinstance(x, Tensor) and id(x) in given else x for x in leaves)
+            # PyTorch refuses what is handed through, and what lies otherwise in memory than what it takes the place of.
+            return tuple(_alike(x) if isinstance(x, Tensor) else x for x in leaves)
 
         return called
 
@@ -134,11 +125,15 @@ class _Lifted:
         return tree_unflatten(list(results), self._specs[function])
 
 
+# PyTorch refuses results of branches, and of steps and what they begin with, that lie otherwise in memory.
+_alike = functools.partial(torch.clone, memory_format=torch.contiguous_format)
+
+
 def _without_new_sizes(operands: Sequence[Any]) -> contextlib.AbstractContextManager[Any]:
     """Forgets sizes that depend on values, as of what a mask selects, which PyTorch looks for in the trace."""
     fake = detect_fake_mode(operands)
-    sizes = None if fake is None else fake.shape_env
-    return contextlib.nullcontext() if sizes is None else sizes.ignore_fresh_unbacked_symbols()
+    symbols = None if fake is None else fake.shape_env
+    return contextlib.nullcontext() if symbols is None else symbols.ignore_fresh_unbacked_symbols()
 
 
 def handlers(mode: VaryingMode) -> dict[Any, Function]:
@@ -146,25 +141,24 @@ def handlers(mode: VaryingMode) -> dict[Any, Function]:
     ops = torch.ops.higher_order
 
     def cond(pred: Any, true_fn: Function, false_fn: Function, operands: Sequence[Any]) -> Any:
-        lifted = _Lifted("torch.cond", mode, (true_fn, false_fn), operands)
-        # PyTorch refuses branches whose results lie otherwise in memory.
-        alike = functools.partial(torch.clone, memory_format=torch.contiguous_format)
-        branches = [lambda *x, own=own: tree_map_only(Tensor, alike, own(*x)) for own in lifted.functions]
-        return lifted.nested(ops.cond(pred, *branches, (*lifted.leaves, *lifted.rest)))
+        lifted = _Lifted(mode, (true_fn, false_fn), operands)
+        return lifted.nested(ops.cond(pred, *lifted.functions, (*lifted.leaves, *lifted.rest)))
 
     def while_loop(cond_fn: Function, body_fn: Function, carried_inputs: Any, additional_inputs: Any) -> Any:
-        lifted = _Lifted("while_loop", mode, (cond_fn, body_fn), carried_inputs, additional_inputs)
+        with mode:
+            carried_inputs = tree_map_only(Tensor, _alike, carried_inputs)
+        lifted = _Lifted(mode, (cond_fn, body_fn), carried_inputs, additional_inputs)
         test, body = lifted.functions
         results = ops.while_loop(lambda *x: test(*x)[0], body, tuple(lifted.leaves), lifted.rest)
         return lifted.nested(results, 1)
 
     def scan(combine_fn: Function, init: Any, xs: Any, additional_inputs: Any) -> Any:
-        together = _distinct([*init, *xs])
-        init, xs = together[: len(init)], together[len(init) :]
         with mode:
-            # Parts have a gradient where the whole has.
+            # Copies and parts have a gradient where the whole has.
+            together = _distinct([*map(_alike, init), *xs])
+            init, xs = together[: len(init)], together[len(init) :]
             parts = [x.select(0, 0) for x in xs]
-        lifted = _Lifted("scan", mode, [combine_fn], [*init, *parts], additional_inputs)
+        lifted = _Lifted(mode, [combine_fn], [*init, *parts], additional_inputs)
         return lifted.nested(ops.scan(lifted.functions[0], init, xs, lifted.rest))
 
     def mapped(f: Function, xs: Sequence[Tensor], args: Sequence[Any], **_: Any) -> Any:

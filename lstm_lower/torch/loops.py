@@ -35,7 +35,7 @@ def scan(cell: Callable[[Any, Any], tuple[Any, Any]], state: Any, xs: Any, *, ax
     sequences, spec = tree_flatten(xs)
     if not sequences or not all(isinstance(x, Tensor) and x.dim() for x in sequences):
         raise InvalidInputError("scan requires sequences that are tensors with an axis of steps, got others in xs")
-    if get_proxy_mode() is not None:
+    if get_proxy_mode() is not None or not all(type(x.shape[axis]) is int for x in sequences):
         for x in sequences:
             # Of a length that values give, PyTorch would ask whether it is none.
             torch._check(x.shape[axis] > 0)  # type: ignore[no-untyped-call]

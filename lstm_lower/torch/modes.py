@@ -36,6 +36,8 @@ class VaryingMode(FunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self._varying: dict[int, Tensor] = {}
+        # The mode that stands between the function that runs now and the outside, of control flow.
+        self.outer: Any = None
 
     def varies(self, x: Any) -> bool:
         """Whether something is a tensor with a gradient."""

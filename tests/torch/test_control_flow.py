@@ -228,16 +228,3 @@ def test_weights_of_a_branch_that_a_size_leaves_do_not_decay() -> None:
     with pytest.raises(UnsupportedOpError, match=r"another update of 'second.weight'"):
         ll.from_torch(module, x, "mse", torch.optim.AdamW(module.parameters(), 0.1, weight_decay=0.5))
     assert ll.from_torch(module, x, "mse", torch.optim.Adam(module.parameters(), 0.1))
-
-
-def test_loops_within_loops_are_refused() -> None:
-    class Within(Flow):
-        def forward(self, x: Any) -> Any:
-            def step(carried: Any, part: Any) -> Any:
-                new = carried + torch.cond(part.sum() > 0, lambda: self.layer(part), lambda: part * 1)
-                return new, new.clone()
-
-            return scan(step, x[:, 0] * 0, x, dim=1)[1]
-
-    with pytest.raises(UnsupportedOpError, match=r"torch.cond requires a place outside of .* within scan.*torch.where"):
-        ll.from_torch(Within("scan"), torch.rand(2, 5, 3), "mse", what="gradients")

@@ -6,11 +6,14 @@ A function becomes other ones, or an operator of ours, which `operator` declares
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+import operator as python
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -81,6 +84,38 @@ def memory(x: Tensor) -> int:
         # Of `vmap`.
         x = torch._C._functorch.get_unwrapped(x)
     return x.untyped_storage()._cdata if x.layout is torch.strided else id(x)
+
+
+def _numbers(x: Any) -> list[Any]:
+    """The numbers without a value, of a tensor's shape, of a slice, or a number itself."""
+    held = x.shape if isinstance(x, Tensor) else (x.start, x.stop, x.step) if isinstance(x, slice) else (x,)
+    return [each.node for each in held if isinstance(each, (torch.SymInt, torch.SymFloat, torch.SymBool))]
+
+
+def sizes(x: Any) -> dict[Any, Any]:
+    """The sizes that a number or a slice is made of, by their symbols."""
+    return {
+        symbol: node.shape_env.create_symintnode(symbol, hint=None)
+        for node in _numbers(x)
+        for symbol in sorted(node.expr.free_symbols, key=str)
+    }
+
+
+class _Made(PythonReferenceAnalysis):
+    """Makes numbers of sizes as Python does, where PyTorch's own formulas make symbols."""
+
+    truediv = int_truediv = staticmethod(python.truediv)
+    pow = pow_by_natural = staticmethod(python.pow)
+
+
+def of_sizes(x: torch.SymFloat) -> Any:
+    """A number made anew of sizes, for a trace that has these alone."""
+    return sympy_interp(_Made, sizes(x), x.node.expr)
+
+
+def known(values: Iterable[Any]) -> dict[Any, Any]:
+    """What a trace has where it has values: these by their identity, and their sizes by formulas."""
+    return {key: x for x in values for key in (id(x), *(node.expr for node in _numbers(x)))}
 
 
 # Names of numpy, which PyTorch's own functions take for theirs.
