@@ -20,7 +20,7 @@ from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_map_only, tree_unflatten
 
 from lstm_lower.replacement import replaced
-from lstm_lower.torch.aten.tracing import known, memory, of_sizes, sizes
+from lstm_lower.torch.aten.tracing import TRACED_WITHIN, known, memory, of_sizes, sizes
 from lstm_lower.torch.hooks import handed_on, put_in
 from lstm_lower.torch.modes import Args, FunctionMode, Kwargs, VaryingMode
 
@@ -44,7 +44,7 @@ class _Finding(FunctionMode):
         return values
 
     def on_call(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
-        result = func(*self.read(args), **self.read(kwargs))
+        result = TRACED_WITHIN.get(func, func)(*self.read(args), **self.read(kwargs))
         self._known |= {key: x for key, x in known(tree_leaves(result)).items() if key not in self.found}
         return result
 
@@ -61,7 +61,7 @@ class _Replacing(FunctionMode):
         return tree_map_only(torch.SymFloat, of_sizes, put_in(values, self._places))
 
     def on_call(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
-        return func(*self.read(args), **self.read(kwargs))
+        return TRACED_WITHIN.get(func, func)(*self.read(args), **self.read(kwargs))
 
 
 class _Lifted:

@@ -69,6 +69,17 @@ def within(module: Scanned, x: Any, count: Any) -> Any:
     return behind
 
 
+def constants(module: Scanned, x: Any, count: Any) -> Any:
+    """Tensors of numbers that a step makes."""
+    del module, x
+
+    def behind(h: Any, _: Any) -> Any:
+        h = h * torch.tensor([[0.5, 1, 2, True]]) + torch.tensor(1.0 / count, dtype=torch.float64).float()
+        return torch.where(torch.tensor([True, False, True, True]), h, torch.tensor([1, count, 3, 4]) / 100)
+
+    return behind
+
+
 def branches(module: Scanned, x: Any, count: Any) -> Any:
     """A branch and a loop within, which do the same."""
 
@@ -77,14 +88,13 @@ def branches(module: Scanned, x: Any, count: Any) -> Any:
             h = module.own(h).tanh() if part.sum() > 0 else h * (1 / count)
             return module.own(module.own(h).tanh()).tanh()
         h = torch.cond(part.sum() > 0, lambda: module.own(h).tanh(), lambda: h * (1 / count))
-        start = (part[0, 0].floor() * 0, h)
-        return while_loop(lambda n, _: n < 2, lambda n, h: (n + 1, module.own(h).tanh()), start)[1]
+        return while_loop(lambda n, _: n < 2, lambda n, h: (n + 1, module.own(h).tanh()), (torch.tensor(0), h))[1]
 
     return behind
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("behind", [transposed, length, within, branches], ids=lambda x: x.__name__)
+@pytest.mark.parametrize("behind", [transposed, length, within, constants, branches], ids=lambda x: x.__name__)
 def test_batch_and_length_are_open(behind: Any) -> None:
     torch.manual_seed(0)
     module = Scanned(behind)

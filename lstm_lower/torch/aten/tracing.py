@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
@@ -111,6 +112,26 @@ class _Made(PythonReferenceAnalysis):
 def of_sizes(x: torch.SymFloat) -> Any:
     """A number made anew of sizes, for a trace that has these alone."""
     return sympy_interp(_Made, sizes(x), x.node.expr)
+
+
+def _of_numbers(data: Any, dtype: torch.dtype | None = None, **options: Any) -> Tensor:
+    """`torch.tensor` by operators: PyTorch loses constants that a function of control flow makes."""
+    leaves = tree_leaves(data)
+    kinds = (bool, int, float, torch.SymInt, torch.SymFloat)
+    if not leaves or options.get("requires_grad") or not all(isinstance(x, kinds) for x in leaves):
+        return torch.tensor(data, dtype=dtype, **options)
+    if dtype is None and all(isinstance(x, bool) for x in leaves):
+        dtype = torch.bool
+    if dtype is None:
+        real = any(isinstance(x, (float, torch.SymFloat)) for x in leaves)
+        dtype = torch.get_default_dtype() if real else torch.int64
+    if isinstance(data, (list, tuple)):
+        return torch.stack([_of_numbers(x, dtype) for x in data])
+    return torch.full((), data, dtype=dtype)
+
+
+# What is called in place of functions of PyTorch within those of control flow.
+TRACED_WITHIN: dict[Any, Callable[..., Any]] = {torch.tensor: _of_numbers}
 
 
 def known(values: Iterable[Any]) -> dict[Any, Any]:
