@@ -71,7 +71,10 @@ def _is_uniform(x: Tensor) -> bool:
 
 
 class OtherRounding(OperatorMode):
-    """Moves what operators compute in its last places, where it is rounded; what is exact stays, and ties of it."""
+    """Moves what operators compute in its last places.
+
+    What is exact stays, and ties of it, but in gradients, which may cancel.
+    """
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -90,7 +93,7 @@ class OtherRounding(OperatorMode):
     def _unless_exact(self, x: Any, other: Any) -> Any:
         if not isinstance(x, Tensor) or x.dtype not in _OTHER or x.layout != torch.strided:
             return x
-        exact = x == other
+        exact = x == (other if torch._C._current_graph_task_id() < 0 else 0)
         return x if bool(exact.all()) else torch.where(exact, x, self.moved(x))
 
     def moved(self, x: Tensor) -> Tensor:

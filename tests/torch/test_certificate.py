@@ -372,7 +372,7 @@ def test_another_rounding_moves_nothing_that_is_exact() -> None:
 
     def rounded() -> list[Any]:
         y = x @ x.T
-        return [y, x.exp(), torch.autograd.grad(y.sum(), x)[0]]
+        return [y, x.exp(), torch.autograd.grad(y.sum(), x)[0], torch.autograd.grad((x * 2).sum(), x)[0]]
 
     same, other = exact(), rounded()
     with OtherRounding(1):
