@@ -183,6 +183,10 @@ FUNCTIONS: dict[str, Callable[[int, int], float]] = {
     "(T - t) / T": lambda t, count: (count - t) / count,
     "sin(t / 10)": lambda t, _: math.sin(t / 10),
     "cos(t)": lambda t, _: math.cos(t),
+    "sin(2 pi t / 24)": lambda t, _: math.sin(2 * math.pi * t / 24),
+    "sin(2 pi t / 25)": lambda t, _: math.sin(2 * math.pi * t / 25),
+    "cos(2 pi (t + 1) / 24)": lambda t, _: math.cos(2 * math.pi * (t + 1) / 24),
+    "cos(pi t / T)": lambda t, count: math.cos(math.pi * t / count),
     "sqrt(t + 1)": lambda t, _: math.sqrt(t + 1),
     "1 / sqrt(t + 1)": lambda t, _: 1 / math.sqrt(t + 1),
     "log(t + 2)": lambda t, _: math.log(t + 2),
@@ -358,22 +362,40 @@ def test_without_a_comparison_an_open_length_is_told() -> None:
 class Outside(nn.Module):
     """What the warning says: the numbers are made before the loop."""
 
+    def __init__(self, weights: Callable[[Any, int], Any]) -> None:
+        super().__init__()
+        self.weights = weights
+
     def forward(self, x: Any) -> Any:
-        h, weights = torch.zeros(x.size(0), I), torch.tanh(torch.arange(x.size(1)) / 5)
+        h, weights = torch.zeros(x.size(0), I), self.weights(torch.arange(x.size(1)).float(), x.size(1))
         for t in range(x.size(1)):
-            h = torch.tanh(x[:, t] * weights[t] + h)
+            h = torch.tanh(x[:, t] * weights[t] + h * (1 - 0.1 * weights[t]))
         return h
 
 
+MADE_BEFORE: dict[str, Callable[[Any, int], Any]] = {
+    "tanh": lambda t, _: torch.tanh(t / 5),
+    "0.001 t t": lambda t, _: t * t * 1e-3,
+    "1 - 0.5 (t / T) ** 2": lambda t, count: 1 - 0.5 * (t / count) ** 2,
+    "t (t + 1) % 5": lambda t, _: t * (t + 1) % 5 / 5,
+    "backwards": lambda t, count: ((count - 1 - t) * t).flip(0) * 1e-3,
+    "a table": lambda *_: torch.tensor([((7 * k) % 11) / 11 for k in range(50)]),
+}
+
+
 @pytest.mark.slow
-def test_numbers_that_are_made_before_the_loop_are_of_any_length() -> None:
+@pytest.mark.parametrize("weights", MADE_BEFORE.values(), ids=MADE_BEFORE)
+def test_numbers_that_are_made_before_the_loop_are_of_any_length(weights: Callable[[Any, int], Any]) -> None:
+    module = Outside(weights)
     with warnings.catch_warnings():
         warnings.simplefilter("error", FixedStepsWarning)
-        step = ll.from_torch(Outside(), torch.randn(2, 5, I), loss_of, example_targets=(), what="input_gradient")
-    x = torch.randn(3, 40, I, requires_grad=True)
-    loss_of(Outside()(x)).backward()
-    got = ll.Session(step, providers=["CPUExecutionProvider"]).run({"x": x.detach().numpy()})
-    torch.testing.assert_close(torch.tensor(got["grad/x"]), x.grad, rtol=1e-4, atol=1e-6)
+        step = ll.from_torch(module, torch.randn(2, 5, I), loss_of, example_targets=(), what="input_gradient")
+    session = ll.Session(step, providers=["CPUExecutionProvider"])
+    for batch, steps in ((3, 40), (1, 1)):
+        x = torch.randn(batch, steps, I, requires_grad=True)
+        loss_of(module(x)).backward()
+        got = session.run({"x": x.detach().numpy()})
+        torch.testing.assert_close(torch.tensor(got["grad/x"]), x.grad, rtol=1e-4, atol=1e-6)
 
 
 class Scheduled(nn.Module):
@@ -391,15 +413,13 @@ class Scheduled(nn.Module):
 
 
 @pytest.mark.slow
-def test_a_schedule_over_all_steps_takes_two() -> None:
+def test_a_schedule_over_all_steps_is_one_of_any_number() -> None:
     torch.manual_seed(0)
     module = Scheduled()
     step = ll.from_torch(module, torch.randn(2, 5, I), loss_of, example_targets=(), what="gradients")
     session = ll.Session(step, providers=["CPUExecutionProvider"])
-    for batch, steps in ((2, 5), (3, 2), (1, 40)):
+    for batch, steps in ((2, 5), (3, 2), (1, 40), (2, 1)):
         compare(module, session, (torch.randn(batch, steps, I),))
-    with pytest.raises(ll.InvalidInputError, match="for 2 or more steps"):
-        session.run({"x": torch.randn(2, 1, I).numpy()})
 
 
 class Warped(nn.Module):

@@ -364,7 +364,8 @@ class StepRows:
 
         if all(value is first for value in values) and outside(first):
             return Fixed(first)
-        if (constant := self._constant(values)) is not None:
+        constant = self._constant(values)
+        if isinstance(constant, SameConstant) or (constant is not None and constant.array.dtype.kind in "iu"):
             return constant
         present = tuple(value for value in values if value is not None)
         if len(present) < len(values) or first is None:
@@ -374,6 +375,9 @@ class StepRows:
         element = self._element(values)
         if element is not None and outside(element.sequence):
             return element
+        # What steps compute of other numbers, or take from such, follows from these: a few of them do not tell how.
+        if constant is not None:
+            return constant
         # Weights that differ would be copied into one sequence: such steps are no loop's.
         made = all(value.producer() is not None and outside(value) for value in present)
         alike = all(self._alike(value, first) for value in present)

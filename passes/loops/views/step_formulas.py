@@ -125,6 +125,9 @@ _FUNCTIONS = (
     _Function(np.exp, np.log, _writes(std.Exp)),
     _Function(np.sin, np.arcsin, _writes(std.Sin)),
     _Function(np.cos, np.arccos, _writes(std.Cos)),
+    # Of half turns: a period of many steps is as many of them as there are turns.
+    _Function(lambda x: np.sin(np.pi * x), lambda x: np.arcsin(x) / np.pi, lambda x: _writes(std.Sin)(x * math.pi)),
+    _Function(lambda x: np.cos(np.pi * x), lambda x: np.arccos(x) / np.pi, lambda x: _writes(std.Cos)(x * math.pi)),
 )
 
 
@@ -182,7 +185,7 @@ def form_of(arrays: Sequence[Array]) -> Form | None:
         return form
     forms = [*_progressions(arrays), *_powers(arrays)]
     # Slow ones are all alike at their beginning: of which one they are so few do not say.
-    alike = all(np.isclose(form.far(), forms[0].far(), rtol=_NEAR, atol=0) for form in forms)
+    alike = all(np.isclose(form.far(), forms[0].far(), rtol=_NEAR, atol=_NOUGHT) for form in forms)
     return forms[0] if forms and alike else None
 
 
@@ -206,8 +209,9 @@ def _fractions(arrays: Sequence[Array]) -> Form | None:
     return form and dataclasses.replace(form, divisor=_grown([parts] * len(arrays)))
 
 
-# A step far behind those that are traced, and how near to each other formulas are there that are the same.
-_FAR, _NEAR = 1000, 1e-4
+# A step far behind those that are traced, how near to each other formulas are there that are the same, and what
+# rounding makes of 0 there.
+_FAR, _NEAR, _NOUGHT = 1000, 1e-4, 1e-12
 # Elements of a row at least that are told to be a function of their places.
 _LEAST_ROW = 4
 
