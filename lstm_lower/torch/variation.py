@@ -84,16 +84,16 @@ class OtherRounding(OperatorMode):
         result = func(*args, **kwargs)
         if func.is_view or func._schema.is_mutable or torch.Tag.nondeterministic_seeded in func.tags:
             return result
-        try:
-            others = func(*tree_map_only(Tensor, lambda x: x.to(_OTHER.get(x.dtype, x.dtype)), args), **kwargs)
-        except Exception:  # noqa: BLE001 (it has one precision)
-            others = tree_map_only(Tensor, torch.zeros_like, result)
+        others = tree_map_only(Tensor, lambda _: 0, result)
+        if torch._C._current_graph_task_id() < 0:
+            with contextlib.suppress(Exception):  # it has one precision
+                others = func(*tree_map_only(Tensor, lambda x: x.to(_OTHER.get(x.dtype, x.dtype)), args), **kwargs)
         return tree_map(self._unless_exact, result, others)
 
     def _unless_exact(self, x: Any, other: Any) -> Any:
-        if not isinstance(x, Tensor) or x.dtype not in _OTHER or x.layout != torch.strided:
-            return x
-        exact = x == (other if torch._C._current_graph_task_id() < 0 else 0)
+        if not isinstance(x, Tensor) or x.dtype not in _OTHER or x.layout != torch.strided or x._is_zerotensor():
+            return x  # which may have no numbers in memory
+        exact = x == other
         return x if bool(exact.all()) else torch.where(exact, x, self.moved(x))
 
     def moved(self, x: Tensor) -> Tensor:
