@@ -20,16 +20,8 @@ from lstm_lower.errors import LstmLowerError, UnsupportedOpError, some
 from lstm_lower.graph import standard as std
 from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.gradient_preparation import preparing_passes
-from lstm_lower.passes.loops.length_extrapolation import (
-    MORE_STEPS,
-    STEPS,
-    Length,
-    UnlikeError,
-    extrapolated,
-    open_in_trace,
-    products,
-    rolling_passes,
-)
+from lstm_lower.passes.loops.length_extrapolation import UnlikeError, extrapolated, rolling_passes
+from lstm_lower.passes.loops.step_counts import MORE_STEPS, STEPS, Length, open_in_trace, products
 from lstm_lower.passes.targets.formulas import may_be_of_nothing, mean_by_count
 from lstm_lower.passes.targets.legalize import RowsPass
 from lstm_lower.passes.targets.target import Lack

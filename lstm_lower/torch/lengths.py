@@ -19,7 +19,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lstm_lower.passes.loops.length_extrapolation import STEPS, Length, slope_of, with_rest
+from lstm_lower.passes.loops.step_counts import STEPS, Length, slope_of, with_rest
 from lstm_lower.records.lengths import Law, Place
 from lstm_lower.torch.axes import Axes, Requested
 from lstm_lower.torch.control_flow import any_length

@@ -17,7 +17,7 @@ from typing import Any
 import sympy
 from torch import Tensor
 
-from lstm_lower.passes.loops.length_extrapolation import uneven
+from lstm_lower.passes.loops.step_counts import uneven
 from lstm_lower.records.lengths import Place
 from lstm_lower.torch.axes import Axes
 from lstm_lower.torch.branches import axes_of, sizes_of, sizes_to_try

@@ -7,13 +7,9 @@ that has a formula (`step_formulas`) is written as it; of anything else a model 
 
 from __future__ import annotations
 
-import bisect
-import dataclasses
-import functools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import provenance
@@ -24,159 +20,14 @@ from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.values import Array
 from lstm_lower.passes.loops.common_subexpression_elimination import CommonSubexpressionElimination
 from lstm_lower.passes.loops.rerolling import LoopRerolling
+from lstm_lower.passes.loops.step_counts import STEPS, Length
 from lstm_lower.passes.loops.views.step_formulas import Formulas, form_of, numbers_said
 from lstm_lower.passes.model_pass import Pass
 from lstm_lower.records import lengths as records
 from lstm_lower.records.lengths import Law, Place
 
-# Steps that are traced: four that are rolled up (`LoopRerolling`), and others at either end; and where a loop of so few
-# is another one than that of one more, so that more of them are first and last ones.
-STEPS, MORE_STEPS = 6, 8
-
 # Corresponding values of the models, the shortest first.
 Values = tuple[ir.Value, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Length:
-    """A number of steps.
-
-    Attributes:
-        laws: inputs and axes whose sizes go by it -> how.
-        example: how many there are in the example.
-        steps: how many there are in the model that all others are compared with.
-        line: a line of the module's code that runs once a step.
-    """
-
-    laws: Mapping[Place, Law]
-    example: int
-    steps: int
-    line: str
-
-    @property
-    def takes_rests(self) -> bool:
-        """Whether sizes between whole chunks have it, too."""
-        return any(law.rest for law in self.laws.values())
-
-    @property
-    def given(self) -> list[Place]:
-        """Axes whose sizes are numbers in a trace, as they follow from how many steps it has."""
-        return [place for place, law in self.laws.items() if law.times is None and not law.rest]
-
-    def sizes(self, steps: int) -> dict[Place, int]:
-        """The sizes of the axes for so many steps, those of others being the example's."""
-        return {place: law.slope * steps + law.offset + law.rest // 2 for place, law in self.laws.items()}
-
-    def of_whole_chunks(self, sizes: Mapping[Place, int]) -> Length:
-        """The same of sizes that differ from the example's by whole chunks."""
-        laws = {place: Law(law.slope, sizes[place] - law.slope * self.example) for place, law in self.laws.items()}
-        return dataclasses.replace(self, laws=laws)
-
-    def recorded(self, least: int) -> records.Length:
-        """What a model records of it that takes so many steps at least."""
-        return records.Length(records.by_input(self.laws), least)
-
-
-def slope_of(size: int, steps: int) -> int:
-    """How much of a size comes with each of some steps, if hardly anything is left or one is missing; 0 else."""
-    slope, rest = divmod(size, steps)
-    return slope if rest < max(slope, 2) else int(size == steps - 1)
-
-
-def with_rest(
-    length: Length,
-    sizes: Mapping[Place, int],
-    calls: Sequence[Any],
-    ran: Callable[[Mapping[Place, int]], Mapping[Any, int]],
-) -> Length:
-    """A length that sizes between whole chunks have, too, where as much is called for them as for whole ones.
-
-    Args:
-        length: of sizes that differ from the example's by whole chunks.
-        sizes: the example's.
-        calls: what is called once a step.
-        ran: how often what is called for other sizes.
-    """
-    (place, law), *_ = length.laws.items()
-    if law.slope == 1 or {*length.laws.values()} != {law} or law.times is not None:
-        return length
-    size, slope = sizes[place], law.slope
-
-    def counts(further: int) -> list[int]:
-        each = ran(dict.fromkeys(length.laws, size + further))
-        return [each.get(call, 0) for call in calls]
-
-    few, more = counts(0), counts(slope)
-    if not all(counts(further) in (few, more) for further in (1, slope - 1)):
-        return length
-    stop = size + bisect.bisect_left(range(slope), x=True, lo=1, key=lambda further: counts(further) != few)
-    between = Law(slope, -(-stop % slope), rest=slope - 1)
-    laws, example = dict.fromkeys(length.laws, between), (size - between.offset) // slope
-    return dataclasses.replace(length, laws=laws, example=example)
-
-
-def open_in_trace(
-    lengths: Sequence[Length], traced: Sequence[Length], places: Collection[Place], sizes: Mapping[Place, int]
-) -> list[Length]:
-    """Lengths without those of axes that a trace has closed; of chunks there are whole ones still.
-
-    Args:
-        lengths: all of them.
-        traced: those that the trace is of.
-        places: axes that are open in it.
-        sizes: the example's.
-    """
-    closed = [each for each in traced if not all(place in places for place in each.laws)]
-    whole = [each.of_whole_chunks(sizes) for each in closed if each.takes_rests]
-    return [*(each for each in lengths if each not in closed), *whole]
-
-
-def products(lengths: Sequence[Length], longer: Length | None = None) -> list[tuple[Place, int, Place]]:
-    """Axes of one example whose sizes are numbers times those of others: axis, number and other axis.
-
-    Args:
-        lengths: how many steps there are.
-        longer: one of these of which there is a step more.
-    """
-    return [
-        (place, length.steps + (length == longer), law.times)
-        for length in lengths
-        for place, law in length.laws.items()
-        if law.times is not None
-    ]
-
-
-# What is called, and the line of code that does -> the numbers that each call is handed.
-Calls = Mapping[tuple[Any, str], Sequence[Sequence[float]]]
-
-
-def uneven(ran: Callable[[int], tuple[Calls, Any]], few: int, far: int) -> Iterator[tuple[int, str]]:
-    """Numbers of steps that are the least for which a line does not go on to run as it begins, and the line.
-
-    Where states forget what was, results far behind do not show a step in between that is another one.
-
-    Args:
-        ran: what is called in so many steps, and what comes of it.
-        few: a number of steps.
-        far: a large one.
-    """
-
-    def is_odd(call: tuple[Any, str], steps: int) -> bool:
-        first, second, last = (ran(each)[0].get(call, ()) for each in (few, few + 1, steps))
-        even = len(last) - len(first) == (len(second) - len(first)) * (steps - few)
-        return not even or (_are_even(first) and not _are_even(last))
-
-    for call in dict.fromkeys(call for steps in (few, few + 1, far) for call in ran(steps)[0]):
-        if is_odd(call, far):
-            yield bisect.bisect_left(range(far), x=True, lo=few + 2, key=functools.partial(is_odd, call)), call[1]
-
-
-def _are_even(numbers: Sequence[Sequence[float]]) -> bool:
-    """Whether numbers grow by the same from call to call."""
-    if len({len(each) for each in numbers}) > 1:
-        return False
-    array = np.nan_to_num(np.array(numbers, np.float64), posinf=0, neginf=0)
-    return bool(np.allclose(np.diff(array, 2, axis=0), 0, atol=1e-9 * np.abs(array).max(initial=1)))
 
 
 class UnlikeError(Exception):

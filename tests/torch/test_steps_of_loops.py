@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from lstm_lower.errors import LstmLowerWarning  # noqa: E402
-from lstm_lower.passes.loops.length_extrapolation import uneven  # noqa: E402
+from lstm_lower.passes.loops.step_counts import uneven  # noqa: E402
 from lstm_lower.records import certificate  # noqa: E402
 from lstm_lower.torch.aten.registry import line  # noqa: E402
 from lstm_lower.torch.importer import FixedStepsWarning  # noqa: E402
