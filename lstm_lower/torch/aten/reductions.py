@@ -219,9 +219,15 @@ def _std_mean(n: AtenCall, x: Expr, dim: Axes = None, *, correction: Any = None,
 
 @translates(aten.logsumexp.default)
 def _log_sum_exp(n: AtenCall, x: Expr, dim: Axes, keepdim: bool = False) -> Expr:
-    """As PyTorch's, its gradient is exp(x - y), where shares of a sum are others if x swallows their logarithm."""
+    """The logarithm of a sum of exponentials, in shares of the largest; minus infinity where all are."""
+    b, axes = n.b, axes_of(x, dim)
+    if not axes:
+        return x
     x = widened(x.cast(n.dtype))
-    return x.reduce(std.ReduceLogSumExp, axes_of(x, dim), keepdims=keepdim)
+    most = detached(x.reduce(std.ReduceMax, axes))
+    most = b.where(most.abs().equals(math.inf), 0, most)
+    result = (x - most).exp().sum(axes, keepdims=keepdim).log()
+    return result + (most if keepdim else most.squeeze(*axes))
 
 
 def _root_of_powers(x: Expr, order: float, axes: list[int], *, keepdim: bool) -> Expr:
