@@ -266,7 +266,7 @@ class _Beside:
         # An error at a size that the code sets apart tells whoever feeds it.
         alone = {}
         for symbol, sizes, where in self._sizes.alone():
-            fault = self._fault(sizes)
+            fault = None if symbol in alone else self._fault(sizes)
             if fault and not (fault.raised and where):
                 alone[symbol] = where + fault.said
         if alone:

@@ -159,11 +159,11 @@ def test_axes_that_code_decides_by_are_fixed() -> None:
         ll.from_torch(module, x, "mse", what="forward", dynamic_shapes={"x": [0]}, check=False)
     with pytest.raises(InvalidInputError, match="axes that forward leaves open, got 'x', axis 1"):
         export(module, x, {"x": [0, 1]})
-    # The four sizes for which the code decides otherwise are tried.
+    # Of the four sizes for which the code decides otherwise the first is told.
     fixed = fixed_in_step(Deciding(), torch.zeros(2, 5, 3))
     assert "decides by it: return x * 2 if" in fixed["x"]["1"]
     assert fixed["x"]["1"].endswith(
-        ": a step with another loss of 'loss' (a difference of 3.0e+00) for 'x' of shape [2, 4, 3]"
+        ": a step with another loss of 'loss' (a difference of 3.0e+00) for 'x' of shape [2, 1, 3]"
     )
 
 
