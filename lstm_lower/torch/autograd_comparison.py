@@ -44,7 +44,7 @@ from lstm_lower.torch.own_gradients import computed_once
 from lstm_lower.torch.size_comparison import OpenSizes, Sizes
 from lstm_lower.torch.targets import Targets
 from lstm_lower.torch.trials import RefusedError, undone
-from lstm_lower.torch.variation import OtherRounding, Variation, holding
+from lstm_lower.torch.variation import OtherRounding, Variation
 
 Array = np.ndarray[Any, Any]
 # What is left of a gradient when it has been looked at, by its name, and what was left of what it is added to.
@@ -475,7 +475,7 @@ class _Beside:
         with contextlib.suppress(Exception), contextlib.ExitStack() as entered:
             entered.callback(torch.set_default_dtype, torch.get_default_dtype())
             torch.set_default_dtype(torch.float64)
-            entered.enter_context(holding({x: x.data.double() for x in held if x.is_floating_point() and x.is_leaf}))
+            entered.enter_context(_holding({x: x.data.double() for x in held if x.is_floating_point() and x.is_leaf}))
             found = self._of_run(*entered.enter_context(self._run()))  # type: ignore[assignment]
         yield found
         own: list[Tensor] = [x for x in self._asked.module.parameters() if x.is_floating_point()]
@@ -483,7 +483,7 @@ class _Beside:
         for rounding in map(OtherRounding, range(_MOVES)):
             with (
                 contextlib.suppress(Exception),
-                holding({x: rounding.moved(x.data) for x in own}),
+                _holding({x: rounding.moved(x.data) for x in own}),
                 rounding,
                 self._run() as run,
             ):
@@ -612,6 +612,19 @@ def _divided(weights: Mapping[str, Tensor], *, by_weight: bool) -> Iterator[Mapp
         yield dict(pair for _, pair in group)
 
 
+@contextlib.contextmanager
+def _holding(others: Mapping[Tensor, Tensor]) -> Iterator[None]:
+    """Lets tensors hold other numbers, and no gradients."""
+    kept = [(x, x.data, x.grad) for x in others]
+    try:
+        for x, other in others.items():
+            x.grad, x.data = None, other
+        yield
+    finally:
+        for x, values, gradient in kept:
+            x.data, x.grad = values, gradient
+
+
 def _varied(x: Tensor) -> Tensor:
     """Other numbers in place of equal ones, as examples of shapes have."""
     if not x.is_floating_point() or x.numel() < 2 or bool((x != x.flatten()[0]).any()):
@@ -648,7 +661,7 @@ def _weights_kept(step: Step) -> Iterator[None]:
     changed = {*step.states(), *step.moved_weights}
     module: Any = torch.utils.checkpoint
     with (
-        holding({x: x.data.clone() for name, x in step.module.named_parameters() if name in changed}),
+        _holding({x: x.data.clone() for name, x in step.module.named_parameters() if name in changed}),
         replaced(module.CheckpointFunction, "apply", staticmethod(computed_once)),
         replaced(module, "_checkpoint_without_reentrant_generator", lambda *_, **__: iter([None])),
     ):

@@ -1,9 +1,9 @@
-"""Other values for weights that are alike, behind which no difference would be seen, and other rounding."""
+"""Other values for weights that are alike in all elements, behind which no difference would be seen; other rounding."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -40,28 +40,23 @@ class Variation:
                 apart = torch.rand(x.shape, generator=generator, dtype=x.dtype).to(x.device)
                 self._values[name] = x, x.detach() + _RANGE * (apart + 1) / 2
 
-    def of_module(self) -> contextlib.AbstractContextManager[None]:
-        """Values in place."""
-        return holding(dict(self._values.values()))
+    @contextlib.contextmanager
+    def of_module(self) -> Iterator[None]:
+        """Values in place: what else lies in a weight's memory changes with it, as it does by an update."""
+        kept = [(x, x.detach().clone()) for x, _ in self._values.values()]
+        try:
+            for x, other in self._values.values():
+                x.data.copy_(other)
+            yield
+        finally:
+            for x, values in kept:
+                x.data.copy_(values)
 
     def put_into(self, model: ir.Model) -> None:
         """The same values as initializers."""
         for name, (_, other) in self._values.items():
             if name in model.graph.initializers:
                 model.graph.initializers[name].const_value = ir.tensor(numbers(other), name=name)
-
-
-@contextlib.contextmanager
-def holding(others: Mapping[Tensor, Tensor]) -> Iterator[None]:
-    """Lets tensors hold other numbers, and no gradients."""
-    kept = [(x, x.data, x.grad) for x in others]
-    try:
-        for x, other in others.items():
-            x.grad, x.data = None, other
-        yield
-    finally:
-        for x, values, gradient in kept:
-            x.data, x.grad = values, gradient
 
 
 def _is_uniform(x: Tensor) -> bool:
