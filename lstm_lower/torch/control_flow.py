@@ -20,7 +20,8 @@ from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_map_only, tree_unflatten
 
 from lstm_lower.replacement import replaced
-from lstm_lower.torch.aten.tracing import TRACED_WITHIN, known, memory, of_sizes, sizes
+from lstm_lower.torch.aten.storage import memory
+from lstm_lower.torch.aten.tracing import TRACED_WITHIN, known, of_sizes, sizes
 from lstm_lower.torch.hooks import handed_on, put_in
 from lstm_lower.torch.modes import Args, FunctionMode, Kwargs, VaryingMode
 

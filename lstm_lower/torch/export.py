@@ -32,6 +32,7 @@ from lstm_lower.records.lengths import Law, Place
 from lstm_lower.torch.aten.evaluation import Evaluated, TrainingReads, evaluated_calls
 from lstm_lower.torch.aten.recurrent import unchecked_packs
 from lstm_lower.torch.aten.sizes import OpenSizeError
+from lstm_lower.torch.aten.storage import check_apart
 from lstm_lower.torch.aten.translate import translate
 from lstm_lower.torch.axes import BY_ITSELF, Axes, DynamicShapes, Requested, check_open, choices, of_pictures, requested
 from lstm_lower.torch.branches import Bounds, axes_of, bounds_of, decided_axes, left_open, open_axes, sizes_of
@@ -339,6 +340,11 @@ def _translated(traced: Traced) -> Exported:
     model = with_inner_gradients(model)
     states = _changed(model, step.names.states)
     _check_branches(traced, states)
+    module = step.module
+    check_apart(
+        [*module.named_parameters(), *module.named_buffers()],
+        {*states, *(name for name, x in module.named_parameters() if x.requires_grad)},
+    )
     return Exported(model, states, fixed, traced)
 
 

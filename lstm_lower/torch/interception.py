@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from lstm_lower.torch import control_flow
-from lstm_lower.torch.aten.tracing import Detached, memory, traced_otherwise
+from lstm_lower.torch.aten.storage import Detached, memory
+from lstm_lower.torch.aten.tracing import traced_otherwise
 from lstm_lower.torch.hooks import ResultHooks
 from lstm_lower.torch.interface import Step
 from lstm_lower.torch.known_values import Held, KnownValues

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from lstm_lower.torch.aten.storage import memory, part
 from lstm_lower.torch.hooks import put_in
 
 # Functions that make something of values that is no tensor.
@@ -152,7 +153,8 @@ def _alike(a: Tensor, b: Any) -> bool:
 class Held:
     """What a module holds, and what stands in its place while it is traced.
 
-    Code also reaches weights by other ways than as attributes of modules: in lists and dicts of their own.
+    Code also reaches weights by other ways than as attributes of modules: in lists and dicts of their own, and by
+    tensors that lie in their memory.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -166,11 +168,15 @@ class Held:
         ]
         self._parameters = {id(parameter) for parameter in module.parameters()}
         self._traced: dict[int, Tensor] = {}
+        # Memory -> name of what lies in it, the tensor, and what stands in its place.
+        self._lying: dict[int, list[tuple[str, Tensor, Tensor]]] = {}
 
     def replaced(self, known: KnownValues, operands: Any) -> Any:
         """Operands in which what is traced stands in the place of what the module holds otherwise."""
         self._look(known)
-        return put_in(operands, self._traced)
+        others = [x for x in tree_leaves(operands) if isinstance(x, Tensor) and id(x) not in self._traced]
+        parts = {id(x): part(x, lying) for x in others if (lying := self._lying.get(memory(x)))}
+        return put_in(operands, self._traced | parts if parts else self._traced)
 
     def _look(self, known: KnownValues) -> None:
         """Finds what stands in the place of what, when that begins."""
@@ -182,6 +188,8 @@ class Held:
         for held, key, name, value in self._places:
             traced = held.get(key)
             if isinstance(traced, Tensor) and traced is not value:
+                name = name.removeprefix("module.")
                 self._traced[id(value)] = traced
+                self._lying.setdefault(memory(value), []).append((name, value, traced))
                 if id(value) not in self._parameters:
-                    known.hold(name.removeprefix("module."), value, traced)
+                    known.hold(name, value, traced)

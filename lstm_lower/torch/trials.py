@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from lstm_lower.records.lengths import Place
 from lstm_lower.torch.aten.changes import written
-from lstm_lower.torch.aten.tracing import memory
+from lstm_lower.torch.aten.storage import memory
 from lstm_lower.torch.control_flow import Plainly
 from lstm_lower.torch.interface import Step, attributes_kept, copied_weights
 from lstm_lower.torch.modes import Args, FunctionMode, Kwargs, OperatorMode

@@ -384,23 +384,6 @@ def test_another_rounding_moves_nothing_that_is_exact() -> None:
             torch.testing.assert_close(a, b, rtol=2e-5, atol=2e-5)
 
 
-class Sharing(Net):
-    """What it scales by lies in a weight's memory, and is another one after an update."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(2))
-        self.scale = self.weight.data
-
-    def forward(self, x: Any) -> Any:
-        return super().forward(x) * self.scale + self.weight
-
-
-def test_what_shares_the_memory_of_a_weight_is_refused() -> None:
-    with pytest.raises(UnsupportedOpError, match="another output of 'output'"):
-        ll.from_torch(Sharing(), torch.randn(3, 4), "mse", "sgd")
-
-
 def test_a_wrong_update_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     rule = optimizers._rule
     monkeypatch.setattr(

@@ -26,7 +26,6 @@ class Module(nn.Module):
         super().__init__()
         self.linear = nn.Linear(3, 3)
         self.formula = formula
-        self.weights = [self.linear.weight]
         self.register_buffer("mean", torch.full((3,), 0.5))
         self.register_buffer("started", torch.tensor(0, dtype=torch.bool))
         self.register_buffer("kept", None)
@@ -34,6 +33,13 @@ class Module(nn.Module):
         self.seen: list[Any] = []
         self.tables: dict[str, Any] = {}
         self.calls = 0
+        self.hold()
+
+    def hold(self) -> None:
+        """By other ways than as attributes, and what lies in their memory."""
+        weight = self.linear.weight
+        self.weights = [weight]
+        self.parts = [weight.data, weight.data[1:, 0], weight.detach().t(), self.mean[1:]]
 
     def forward(self, x: Any) -> Any:
         return self.formula(self, x, self.linear(x))
@@ -56,6 +62,17 @@ def _of_flags(m: Any, x: Any, y: Any) -> Any:
 
 def _by_a_list(m: Any, x: Any, y: Any) -> Any:
     return y + torch.tanh(x @ m.weights[0])
+
+
+def _by_memory(m: Any, x: Any, y: Any) -> Any:
+    same, column, turned, mean = m.parts
+    return y * column.sum() + x @ same + torch.tanh(x @ turned) * mean.sum()
+
+
+def _by_views(m: Any, x: Any, y: Any) -> Any:
+    """What was made before with a gradient, which PyTorch can take again and again."""
+    (view,) = m.views
+    return y + (x @ view).sum() + torch.tanh(view.detach()).sum()
 
 
 def _through_data(m: Any, x: Any, y: Any) -> Any:
@@ -127,7 +144,7 @@ def _drawn_in_vain(m: Any, x: Any, y: Any) -> Any:
 
 
 STEPS = [_checked, _of_times, _of_flags, _by_a_list, _through_data, _data_set, _cached, _drawn_in_vain]
-STEPS += [_watched, _by_a_table]
+STEPS += [_watched, _by_a_table, _by_memory, _by_views]
 
 
 @pytest.mark.slow
@@ -136,7 +153,9 @@ def test_steps_are_torchs(formula: Any) -> None:
     torch.manual_seed(0)
     module = Module(formula)
     theirs = copy.deepcopy(module)
-    theirs.weights = [theirs.linear.weight]
+    theirs.hold()
+    for each in (module, theirs):
+        each.views = [each.linear.weight[:, :2]]
     optimizer = torch.optim.SGD(theirs.parameters(), 0.5)
     trainer = ll.Trainer(ll.from_torch(module, torch.rand(2, 3), "mse", torch.optim.SGD(module.parameters(), 0.5)))
     for rows in (2, 4, 3):
@@ -151,6 +170,21 @@ def test_steps_are_torchs(formula: Any) -> None:
         np.testing.assert_allclose(module.state_dict()[name], theirs.state_dict()[name], rtol=1e-5, atol=1e-6)
     assert module.calls == 0
     assert not [*module.seen, *module.tables, *module.linear._forward_hooks]
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        (lambda w: nn.Parameter(w.data), r"lie apart, got 'second' and 'linear\.weight' in one memory"),
+        (lambda w: nn.Parameter(w.data[1:2]), r"lie apart, got 'linear\.weight' and 'second' in one memory"),
+        (lambda w: w.data.view(torch.int32), r"got torch\.int32 of shape \[3, 3\] in that of linear\.weight"),
+    ],
+)
+def test_a_memory_that_a_step_would_not_know_of_is_refused(second: Any, message: str) -> None:
+    module = Module(lambda m, _, y: y * m.second.sum())
+    module.second = second(module.linear.weight)
+    with pytest.raises(UnsupportedOpError, match=message):
+        ll.from_torch(module, torch.rand(2, 3), "mse", "sgd")
 
 
 def _started_once(m: Any, x: Any, y: Any) -> Any:

@@ -13,7 +13,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from lstm_lower.torch.aten.registry import TRANSLATIONS, Formula
-from lstm_lower.torch.aten.tracing import memory
+from lstm_lower.torch.aten.storage import memory
 
 aten = torch.ops.aten
 

@@ -59,34 +59,6 @@ def _data(input: Tensor) -> Tensor:
     return input.detach()
 
 
-class Detached:
-    """Tensors with gradients of which others without were taken, which lie in the same memory."""
-
-    def __init__(self) -> None:
-        # Memory -> identity -> the tensor, its value, and the version that this is of.
-        self._taken: dict[int, dict[int, tuple[Tensor, Tensor, int]]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._taken)
-
-    def take(self, x: Tensor) -> None:
-        """Takes down what a tensor is now."""
-        self._taken.setdefault(memory(x), {})[id(x)] = x, x.clone(), x._version
-
-    def written(self, target: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Those that have been written into in the memory of another, and what they were before."""
-        held = self._taken.get(memory(target), {}).values()
-        return [(x, before) for x, before, version in held if x._version != version]
-
-
-def memory(x: Tensor) -> int:
-    """What is one for all tensors that change together."""
-    while torch._C._functorch.is_functorch_wrapped_tensor(x):
-        # Of `vmap`.
-        x = torch._C._functorch.get_unwrapped(x)
-    return x.untyped_storage()._cdata if x.layout is torch.strided else id(x)
-
-
 def _numbers(x: Any) -> list[Any]:
     """The numbers without a value, of a tensor's shape, of a slice, or a number itself."""
     held = x.shape if isinstance(x, Tensor) else (x.start, x.stop, x.step) if isinstance(x, slice) else (x,)
