@@ -401,16 +401,13 @@ class _Beside:
 
     def _loss(self) -> Callable[..., Any] | None:
         """The loss in PyTorch; `None` where the module returns it."""
-        formula = self._asked.formula
-        if isinstance(formula, str) and self._step.loss is None:
-            return None
-        if self._step.loss is not None:
-            traced: Callable[..., Any] = self._step.loss
+        loss = self._asked.loss
+        traced: Callable[..., Any] | None = self._step.loss
+        if traced is not None or isinstance(self._asked.formula, str):
             return traced
-        assert isinstance(formula, Loss)
-        function = losses.in_torch(self._asked.loss) or losses.counterpart(formula)
+        function = losses.in_torch(loss) or losses.counterpart(loss)
         if function is None:
-            raise NotComparedError(f"the loss {type(formula).__name__} is none of PyTorch's")
+            raise NotComparedError(f"the loss {type(loss).__name__} is none of PyTorch's")
         return losses.of_first(function)
 
     def _choose_inputs(self) -> None:

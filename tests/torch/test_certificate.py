@@ -17,6 +17,7 @@ import lstm_lower as ll
 from lstm_lower.errors import InvalidInputError, LstmLowerWarning, UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.passes.gradients.registry import differentiates, rule_of
+from lstm_lower.passes.training import losses
 from lstm_lower.records import certificate
 from lstm_lower.runtime.proof import certification, step_parts, step_runs
 
@@ -558,6 +559,11 @@ def test_the_optimizer_and_the_module_stay_as_they_were() -> None:
     assert all(torch.equal(x.grad, dx) for x, dx in zip(net.parameters(), gradients, strict=True))
     assert torch.equal(optimizer.state_dict()["state"][0]["exp_avg"], moments)
     assert scheduler.last_epoch == 1
+
+
+def test_a_loss_of_ours_is_compared_with_its_counterpart_beside_examples_of_targets() -> None:
+    step = ll.from_torch(Net(), torch.randn(5, 4), losses.MSE(), example_targets=torch.randn(5, 2), what="gradients")
+    assert {"loss", "gradient"} <= compared(step).errors.keys()
 
 
 def test_what_is_not_compared_is_said() -> None:
