@@ -39,7 +39,7 @@ from lstm_lower.torch import losses, optimizers
 from lstm_lower.torch.axes import Axes
 from lstm_lower.torch.export import Traced
 from lstm_lower.torch.given_draws import BY_SHAPE, PLAN, PLANS, GivenDraws, given
-from lstm_lower.torch.interface import ModuleOperands, Step, checked_loss, copied_weights, named_tensors, numbers
+from lstm_lower.torch.interface import ModuleOperands, Step, checked_loss, named_tensors, numbers
 from lstm_lower.torch.own_gradients import computed_once
 from lstm_lower.torch.size_comparison import OpenSizes, Sizes
 from lstm_lower.torch.targets import Targets
@@ -450,7 +450,6 @@ class _Beside:
                 if x.is_floating_point()
             }
         with undone(self._step), _weights_kept(self._step), self._draws or contextlib.nullcontext():
-            copied_weights(self._step, parameters=False)
             # A leaf may be changed in place; a parameter of a group of its own may not.
             args, kwargs = self._asked.operands.filled([x.view_as(x) if x.requires_grad else x for x in inputs])
             result = self._asked.module(*args, **kwargs)

@@ -18,7 +18,6 @@ from lstm_lower.torch.interface import (
     ModuleOperands,
     attributes_kept,
     checked_loss,
-    copied_weights,
     leaves,
     named_tensors,
     parts,
@@ -113,7 +112,6 @@ def run_once(
     """
     refuse_others(module)
     with undone(module), Writes(dict(module.named_parameters())):
-        copied_weights(module, parameters=False)
         memory = Memory(module)
         args, kwargs = operands.filled([tensor.clone() for tensor in operands.tensors])
         named = _named(operands.names, operands.tensors)

@@ -5,9 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import io
-import logging
-import warnings
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -41,13 +38,13 @@ from lstm_lower.torch.control_flow import any_length, batches_first
 from lstm_lower.torch.derivatives import derivatives_written, with_inner_gradients
 from lstm_lower.torch.hooks import refuse_others
 from lstm_lower.torch.interception import Interception
-from lstm_lower.torch.interface import ModuleOperands, Step, are_equal, attributes_kept, weights
+from lstm_lower.torch.interface import ModuleOperands, Step, are_equal, attributes_kept, first_names, weights
 from lstm_lower.torch.lengths import Calls, Counting, Lengths
 from lstm_lower.torch.modules import all_classes_scored, cumulative_averages, masks_unread, unchecked_distributions
 from lstm_lower.torch.own_gradients import Functions, own_gradients_traced, tied
 from lstm_lower.torch.pytorch_errors import raised, way_around
 from lstm_lower.torch.size_arithmetic import logarithms_allowed, open_arithmetic, open_numbers
-from lstm_lower.torch.trials import RefusedError, Trials
+from lstm_lower.torch.trials import RefusedError, Trials, quiet
 from lstm_lower.torch.wrappers import eagerly
 
 # What PyTorch means by operators for which ONNX leaves something open: the mean of nothing is NaN.
@@ -329,9 +326,10 @@ def _translated(traced: Traced) -> Exported:
     step, names = traced.step, traced.names
     laws = {place: law for length in traced.lengths for place, law in length.laws.items()}
     outputs = [*step.names.outputs, *(f"new_{name}" for name in step.names.states)]
-    with _quiet(), logarithms_allowed(), torch.no_grad():
-        first = _first_names(step.module)
-        model = translate(traced.program, names, outputs, first, traced.evaluated, laws, traced.bounds)
+    with quiet(), logarithms_allowed(), torch.no_grad():
+        first = first_names(step.module)
+        held = {f"module.{name}": first[id(x)] for name, x in weights(step.module)}
+        model = translate(traced.program, names, outputs, held, traced.evaluated, laws, traced.bounds)
     shapes = {str(value.name): value.shape or () for value in model.graph.inputs}
     known = [(name, axis) for name, shape in shapes.items() for axis, size in enumerate(shape) if isinstance(size, int)]
     fixed = {place: traced.reasons.get(place, BY_ITSELF) for place in known}
@@ -346,12 +344,6 @@ def _translated(traced: Traced) -> Exported:
         {*states, *(name for name, x in module.named_parameters() if x.requires_grad)},
     )
     return Exported(model, states, fixed, traced)
-
-
-def _first_names(module: nn.Module) -> dict[str, str]:
-    """The names by which a step's trace holds parameters and buffers, with those of the module itself."""
-    first: dict[int, str] = {}
-    return {f"module.{name}": first.setdefault(id(x), name) for name, x in weights(module)}
 
 
 def _changed(model: ir.Model, states: Sequence[str]) -> dict[str, str]:
@@ -423,7 +415,7 @@ def _captured(
         functions = Functions()
         intercepting = Interception(step, functions)
         begun = step.register_forward_pre_hook(lambda _, inputs: intercepting.vary(inputs[: step.varying]))
-        with _quiet(), _tracing(step, functions), attributes_kept(step), reads.recorded(), intercepting, begun:
+        with quiet(), _tracing(step, functions), attributes_kept(step), reads.recorded(), intercepting, begun:
             program = torch.export.export(step, tuple(tensors), dynamic_shapes=(shapes,), strict=False)
         return program, intercepting.known.read
 
@@ -452,17 +444,3 @@ def _tracing(module: nn.Module, functions: Functions) -> Iterator[None]:
         batches_first(),
     ):
         yield
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keeps PyTorch's notes to itself; what it cannot do is raised."""
-    logger = logging.getLogger("torch")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        nowhere, unwarned = io.StringIO(), warnings.catch_warnings(action="ignore")
-        with unwarned, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
-            yield
-    finally:
-        logger.setLevel(level)

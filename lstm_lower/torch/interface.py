@@ -279,13 +279,15 @@ def weights(module: nn.Module) -> list[tuple[str, Tensor]]:
     return [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
 
 
-def copied_weights(module: nn.Module, *, parameters: bool) -> dict[int, Tensor]:
+def first_names(module: nn.Module) -> dict[int, str]:
+    """Identity of a parameter or buffer -> its name; of several names the first one, which a model has."""
+    return {id(x): name for name, x in reversed(weights(module))}
+
+
+def copied_weights(module: nn.Module, *, parameters: bool = False) -> None:
     """Puts copies in the place of buffers, and perhaps of parameters; `attributes_kept` puts them back.
 
     What stands in several places is copied once, and remains one in all of them.
-
-    Returns:
-        Identity of what was there -> its copy.
     """
     copies: dict[int, Tensor] = {}
     for part in module.modules():
@@ -296,7 +298,6 @@ def copied_weights(module: nn.Module, *, parameters: bool) -> dict[int, Tensor]:
                 if id(value) not in copies:
                     copies[id(value)] = value.detach().clone().requires_grad_(value.requires_grad)
                 held[name] = copies[id(value)]  # type: ignore[assignment]
-    return copies
 
 
 def as_held(tensor: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lstm_lower.errors import UnsupportedOpError, some
 from lstm_lower.replacement import all_replaced
-from lstm_lower.torch.interface import ModuleOperands, named_tensors
+from lstm_lower.torch.interface import ModuleOperands, copied_weights, named_tensors
 
 # The least number that is drawn between 0 and 1, and the largest.
 _EXTREMES = (0.0, 1 - 2.0**-53)
@@ -28,7 +28,8 @@ class Memory:
     def __init__(self, module: nn.Module) -> None:
         self._module = module
         self._attributes = self._held()
-        self._buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+        self._buffers = [(part._buffers, dict(part._buffers)) for part in module.modules()]
+        copied_weights(module)
         self._drawn = _drawn()
         # The global generators are what modules draw from.
         self._random = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
@@ -83,11 +84,9 @@ class Memory:
 
     def _again(self, operands: ModuleOperands) -> list[Tensor]:
         """What another call returns."""
-        for path, part in self._module.named_modules():
-            for key in part._buffers:
-                before = self._buffers.get(f"{path}.{key}" if path else key)
-                if before is not None:
-                    part._buffers[key] = before.clone()
+        for held, before in self._buffers:
+            held.update(before)
+        copied_weights(self._module)
         self._restore()
         args, kwargs = operands.filled([tensor.clone() for tensor in operands.tensors])
         return [tensor.detach().clone() for _, tensor in named_tensors("", self._module(*args, **kwargs))]

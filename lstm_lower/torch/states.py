@@ -11,7 +11,7 @@ from torch import nn
 from lstm_lower.passes.training.step import needed
 from lstm_lower.records import state as training_state
 from lstm_lower.records.holdings import Holdings
-from lstm_lower.torch.interface import as_held, weights
+from lstm_lower.torch.interface import as_held, first_names, weights
 
 
 def read_in(model: ir.Model) -> set[str]:
@@ -37,19 +37,15 @@ def held_by(module: nn.Module, step: ir.Model, read: set[str]) -> Holdings:
         read: names of what the step, or what evaluates it, reads.
     """
     inputs = {pair.input for pair in training_state.read(step).pairs}
-    names: dict[int, list[str]] = {}
-    for name, value in weights(module):
-        names.setdefault(id(value), []).append(name)
+    first = first_names(module)
     states, constants, values = {}, {}, {}
     kept = module.state_dict(keep_vars=True)
     for name, value in kept.items():
-        own = names.get(id(value), [])
-        source = next((each for each in own if each in inputs), None)
-        if source is not None:
-            states[name] = source
-        elif own:
-            constants[name] = next((each for each in own if each in read), own[0])
-            values[constants[name]] = value
+        own = first.get(id(value))
+        if own in inputs:
+            states[name] = own
+        elif own is not None:
+            constants[name], values[own] = own, value
     return Holdings(
         states,
         constants,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -134,10 +135,8 @@ class Trials:
         Raises:
             RefusedError: it fails.
         """
-        with undone(self._step):
-            copied_weights(self._step, parameters=self._step.moves)
-            with mode or contextlib.nullcontext():
-                return self._run(inputs)
+        with undone(self._step, parameters=self._step.moves), mode or contextlib.nullcontext():
+            return self._run(inputs)
 
     def moved(self, mode: FunctionMode) -> list[str]:
         """Names of parameters, and of complex buffers, that the module writes into, run under a mode.
@@ -149,7 +148,6 @@ class Trials:
             RefusedError: it fails.
         """
         with undone(self._step):
-            copied_weights(self._step, parameters=False)
             complex_ones = {name: x for name, x in self._step.named_buffers() if x.is_complex()}
             with Writes({**dict(self._step.named_parameters()), **complex_ones}) as writes, mode:
                 self.results_count = len(self._run([*self._inputs.values()]))
@@ -164,9 +162,26 @@ class Trials:
 
 
 @contextlib.contextmanager
-def undone(module: nn.Module) -> Iterator[None]:
-    """Runs a module as it is written, quietly; random numbers, and what it sets on itself, are as before afterwards."""
-    warned, told = warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(io.StringIO())
+def undone(module: nn.Module, *, parameters: bool = False) -> Iterator[None]:
+    """Runs a module as it is written, quietly, on copies of its buffers and perhaps of its parameters.
+
+    Random numbers, and what it sets on itself, are as before afterwards.
+    """
     drawn = torch.random.fork_rng(devices=[])
-    with warned, told, drawn, torch.enable_grad(), attributes_kept(module), eagerly(), Plainly():
+    with quiet(), drawn, torch.enable_grad(), attributes_kept(module), eagerly(), Plainly():
+        copied_weights(module, parameters=parameters)
         yield
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keeps the notes of PyTorch and of a module to itself; what they cannot do is raised."""
+    logger = logging.getLogger("torch")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        nowhere, unwarned = io.StringIO(), warnings.catch_warnings(action="ignore")
+        with unwarned, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+            yield
+    finally:
+        logger.setLevel(level)
