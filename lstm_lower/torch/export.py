@@ -40,7 +40,7 @@ from lstm_lower.torch.hooks import refuse_others
 from lstm_lower.torch.interception import Interception
 from lstm_lower.torch.interface import ModuleOperands, Step, are_equal, attributes_kept, first_names, weights
 from lstm_lower.torch.lengths import Calls, Counting, Lengths
-from lstm_lower.torch.modules import all_classes_scored, cumulative_averages, masks_unread, unchecked_distributions
+from lstm_lower.torch.modules import traceable_modules
 from lstm_lower.torch.own_gradients import Functions, own_gradients_traced, tied
 from lstm_lower.torch.pytorch_errors import raised, way_around
 from lstm_lower.torch.size_arithmetic import logarithms_allowed, open_arithmetic, open_numbers
@@ -429,16 +429,13 @@ def _tracing(module: nn.Module, functions: Functions) -> Iterator[None]:
     with (
         torch.enable_grad(),
         torch.fx.experimental._config.patch(backed_size_oblivious=True),  # type: ignore[attr-defined]
-        all_classes_scored(),
+        traceable_modules(),
         open_arithmetic(),
         logarithms_allowed(),
         unchecked_packs(),
-        unchecked_distributions(),
         values_unchecked(),
         own_gradients_traced(functions),
         derivatives_written(),
-        masks_unread(),
-        cumulative_averages(),
         eagerly(),
         any_length(),
         batches_first(),
