@@ -111,15 +111,13 @@ class TorchStep:
         step: with its updates.
         traced: the trace that it is of.
         asked: what for.
-        trained: names of the parameters that are to have gradients.
-        names: identity of each parameter -> its name.
+        trained: the parameters that are to have gradients, by name.
     """
 
     step: ir.Model
     traced: Traced
     asked: Asked
-    trained: Collection[str]
-    names: Mapping[int, str]
+    trained: Mapping[str, Tensor]
 
 
 def certified(made: TorchStep, *, known: bool = False) -> Certificate:
@@ -198,9 +196,6 @@ class _Beside:
         self._first = {name: numbers(x).copy() for name, x in weights if name in written}
         # Whether the step has drawn as often as the module.
         self._matched = False
-        # Parameters by the names that the step has for them.
-        named = {made.names.get(id(x), ""): x for x in made.asked.module.parameters()}
-        self._parameters: dict[str, Tensor] = {name: x for name, x in named.items() if name in made.trained}
         values = [node.meta.get("val") for node in made.traced.program.graph.nodes]
         self._narrow = any(getattr(value, "dtype", None) in (torch.bfloat16, torch.float16) for value in values)
         self._targets = Targets(
@@ -356,8 +351,9 @@ class _Beside:
             given = zip(cond.args[3], *(x.find_nodes(op="placeholder") for x in branches), strict=True)
             if isinstance(getattr(cond.args[0], "meta", {}).get("val"), Tensor):
                 read += [x for x, *within in given if any(each.users for each in within)]
-        found = {paths[x.name] for x in reached(read, lambda x: x.all_input_nodes) if x.name in paths}
-        return {self._made.names.get(id(self._step.get_parameter(path)), "") for path in found}
+        found = [paths[x.name] for x in reached(read, lambda x: x.all_input_nodes) if x.name in paths]
+        held = {id(self._step.get_parameter(path)) for path in found}
+        return {name for name, x in self._made.trained.items() if id(x) in held}
 
     def _both(self) -> tuple[Results, Expected]:
         """What the step and the module compute.
@@ -442,7 +438,7 @@ class _Beside:
         if self._draws is not None:
             # Each run draws the same.
             self._draws = GivenDraws(self._draws.plan)
-        wanted: dict[str, Tensor] = self._parameters if self._asked.what in ("train", "gradients") else {}
+        wanted = self._made.trained
         if self._asked.what == "input_gradient":
             wanted = {
                 name: x.requires_grad_()
@@ -520,8 +516,8 @@ class _Beside:
             self.left_out["updates of weights"] = "the optimizer is none of PyTorch's"
             self._updating(outputs.values())
             return StepComparison({})
-        exact = {name: x for name, x in self._parameters.items() if x.dtype not in (torch.float16, torch.bfloat16)}
-        if len(exact) < len(self._parameters):
+        exact = {name: x for name, x in self._made.trained.items() if x.dtype not in (torch.float16, torch.bfloat16)}
+        if len(exact) < len(self._made.trained):
             self.left_out["updates of weights in half precision"] = "they are rounded otherwise"
         comparison = StepComparison({})
         for weights in _divided(exact, by_weight=optimizers.is_by_weight(self._asked.optimizer)):

@@ -199,9 +199,9 @@ class _Making(Asked):
                 f"{type(module).__name__} requires a forward that leaves its parameters as they are, got "
                 f"{some(changed)} changed in place; make a new tensor of them instead (`w = self.weight / 2`)"
             )
-        trained = _trained(module, exported.model, optimizer) if trains else set()
+        trained = _trained(module, exported.model, optimizer) if trains else {}
         read = {name for form in (exported, evaluated) if form is not None for name in states.read_in(form.model)}
-        changing = trained | set(exported.states)
+        changing = {*trained, *exported.states}
         others: dict[str, str | None] = {}
         if self.frozen == "state":
             others = dict.fromkeys(sorted(states.held_in(module, read) - changing))
@@ -217,17 +217,16 @@ class _Making(Asked):
             *making,
             OwnGradientsTakenPass(),
             ModuleStatePass(module, exported.states if what == "train" else {}),
-            OptimizerPass(module, optimizer, self.schedule_steps),
+            OptimizerPass(trained, optimizer, self.schedule_steps),
             *legalizing_passes(),
         ]
-        parameters = parameter_names(module, exported.model)
         try:
             step = run_passes((exported if what == "train" else _stateless(exported)).model, passes)
         except UnvaryingLossError as error:
             if way := gradients_unseen(exported.traced):
                 raise UnsupportedOpError(f"{error}; {way}") from error
             raise
-        self._certify(TorchStep(step, exported.traced, self, trained, parameters))
+        self._certify(TorchStep(step, exported.traced, self, trained))
         if evaluated is not None and evaluated is not exported:
             self._record_evaluation(
                 step, evaluated, changing, known=evaluated.traced.program is exported.traced.program
@@ -264,9 +263,8 @@ class _Making(Asked):
         with contextlib.suppress(UnsupportedOpError):
             made = run_passes(model, [*passes, *legalizing_passes()])
             with evaluation_mode(self.module):
-                self._certify(
-                    TorchStep(made, evaluated.traced, dataclasses.replace(self, what="forward"), (), {}), known=known
-                )
+                forward = dataclasses.replace(self, what="forward")
+                self._certify(TorchStep(made, evaluated.traced, forward, {}), known=known)
             evaluation.record(step, made, None if self.formula in outputs else outputs)
 
 
@@ -376,41 +374,31 @@ def _loss(loss: Any, *, has_targets: bool) -> tuple[Loss | str, Any]:
     return "loss", loss
 
 
-def _trained(module: nn.Module, model: ir.Model, optimizer: Any) -> set[str]:
-    """Names of the parameters that are to have gradients."""
-    names = parameter_names(module, model)
-    wanted = {
-        name for parameter in module.parameters() if parameter.requires_grad and (name := names.get(id(parameter)))
-    }
+def _trained(module: nn.Module, model: ir.Model, optimizer: Any) -> dict[str, nn.Parameter]:
+    """The parameters that are to have gradients, by name."""
+    # A model has the first name of what has several.
+    held = dict(module.named_parameters())
+    wanted = {name: x for name, x in held.items() if x.requires_grad}
     if optimizers.is_torch(optimizer):
         groups = optimizers.apart(optimizer)[1].param_groups
-        own = {names.get(id(parameter)) for group in groups for parameter in group["params"]}
-        wanted &= {name for name in own if name is not None}
-        if None in own:
+        own = {id(x) for group in groups for x in group["params"]}
+        wanted = {name: x for name, x in wanted.items() if id(x) in own}
+        if own - set(map(id, held.values())):
             raise InvalidInputError(
-                f"optimizer requires parameters of the module, such as {some(list(names.values()))}, got others; make "
-                "it of module.parameters()"
+                f"optimizer requires parameters of the module, such as {some([*held])}, got others; make it of "
+                "module.parameters()"
             )
     if any(value.uses() for value in model.graph.initializers.values() if value.name in wanted):
         return wanted
     required = f"a forward that reads parameters, got one that reads none of {some(sorted(wanted))};"
-    if not names:
+    if not held:
         required = f"a module with parameters, got {type(module).__name__} without any;"
     elif not wanted:
         required = (
-            f"parameters that require gradients, but none of {some(list(names.values()))} does; "
+            f"parameters that require gradients, but none of {some([*held])} does; "
             "module.requires_grad_() makes all require them, and"
         )
     raise InvalidInputError(f"from_torch requires {required} what='input_gradient' or 'forward' needs none")
-
-
-def parameter_names(module: nn.Module, model: ir.Model) -> dict[int, str]:
-    """Identity of each parameter -> its name; of several names of a shared one, that which the model has."""
-    names: dict[int, str] = {}
-    for name, parameter in module.named_parameters(remove_duplicate=False):
-        if id(parameter) not in names or name in model.graph.initializers:
-            names[id(parameter)] = name
-    return names
 
 
 @contextlib.contextmanager
@@ -468,21 +456,20 @@ class OptimizerPass(Pass):
     """Adds the updates of an optimizer.
 
     Attributes:
-        module: whose parameters PyTorch's optimizers know.
+        trained: the parameters that are to have gradients, which PyTorch's optimizers know, by name.
         optimizer: see `from_torch`.
         schedule_steps: see there.
     """
 
-    module: nn.Module
+    trained: Mapping[str, nn.Parameter]
     optimizer: Any
-    schedule_steps: int | None = None
+    schedule_steps: int | None
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Adds them."""
         if not optimizers.is_torch(self.optimizer):
             return TrainingOptionsPass(self.optimizer)(model)
         weights = {pair.input for pair in training_state.read(model).pairs if pair.gradient is not None}
-        names = parameter_names(self.module, model)
-        names = {key: name for key, name in names.items() if name in weights}
+        names = {id(x): name for name, x in self.trained.items() if name in weights}
         optimizers.attach(self.optimizer, model, names, self.schedule_steps)
         return ir.passes.PassResult(model, modified=True)
