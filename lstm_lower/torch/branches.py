@@ -62,7 +62,7 @@ def decided_axes(program: torch.export.ExportedProgram, names: Sequence[str], tr
     """
     places = _places(program, names)
     said: dict[Any, str] = {}
-    for guard in getattr(_environment(program), "guards", ()):
+    for guard in _environment(program).guards:
         if getattr(guard.sloc.framework_loc, "name", "") == "split":
             lengths.counts(chunks(guard.expr, places), "pieces of a split")
     further = {place: size for each in lengths.found for place, size in each.sizes(each.steps + 1).items()}
@@ -143,8 +143,8 @@ def sizes_to_try(program: torch.export.ExportedProgram) -> dict[Any, dict[int, s
 
 
 def _inputs(program: torch.export.ExportedProgram) -> list[Any]:
-    given = (node for node in program.graph.nodes if node.op == "placeholder")
-    return [node.meta["val"] for node in given if node.name in program.graph_signature.user_inputs]
+    own = program.graph_signature.user_inputs
+    return [node.meta["val"] for node in program.graph.find_nodes(op="placeholder") if node.name in own]
 
 
 def _places(program: torch.export.ExportedProgram, names: Sequence[str]) -> dict[Any, list[Place]]:
@@ -158,13 +158,12 @@ def _places(program: torch.export.ExportedProgram, names: Sequence[str]) -> dict
 
 
 def _environment(program: torch.export.ExportedProgram) -> Any:
-    fakes = (getattr(x, "fake_mode", None) for x in _inputs(program))
-    return next((fake.shape_env for fake in fakes if fake is not None), None)
+    return _inputs(program)[0].fake_mode.shape_env
 
 
 def _guards(program: torch.export.ExportedProgram) -> Iterator[tuple[Any, Path, int, str]]:
     """What holds for sizes on the branches that were taken in users' code, and where that is decided."""
-    for guard in getattr(_environment(program), "guards", ()):
+    for guard in _environment(program).guards:
         where = guard.sloc.framework_loc
         path = Path(getattr(where, "filename", ""))
         if path.is_file() and is_users(path):

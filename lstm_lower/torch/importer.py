@@ -192,8 +192,10 @@ class _Making(Asked):
         module, optimizer, what = self.module, self.optimizer, self.what
         trains = what in ("train", "gradients")
         exported, evaluated = _forms(module, tracing, evaluates=trains)
-        if evaluated is not None and (plain := results_alone(evaluated.model)) is not evaluated.model:
-            evaluated = dataclasses.replace(evaluated, model=plain)
+        if evaluated is not None:
+            evaluated = _stateless(evaluated)
+            if (plain := results_alone(evaluated.model)) is not evaluated.model:
+                evaluated = dataclasses.replace(evaluated, model=plain)
         if trains and (changed := exported.traced.step.moved_weights):
             raise UnsupportedOpError(
                 f"{type(module).__name__} requires a forward that leaves its parameters as they are, got "
@@ -269,24 +271,20 @@ class _Making(Asked):
 
 
 def _forms(module: nn.Module, tracing: Callable[..., Traced], *, evaluates: bool) -> tuple[Exported, Exported | None]:
-    """The module as it is, and in evaluation mode, without states that it changes; `None` if it has no such.
-
-    They are the same object where they are the same.
-    """
+    """The module as it is, and in evaluation mode: the same object where they are the same, `None` if it has none."""
     trained, exported = settled(tracing(), tracing)
     if not evaluates:
         return exported, None
     with evaluation_mode(module) as changed:
         if not changed:
-            return exported, _stateless(exported)
+            return exported, exported
         with contextlib.suppress(UnsupportedOpError):
             if (derived := trained.in_evaluation()) is not None:
-                same = not derived.evaluated
-                return exported, _stateless(exported if same else settled(derived, tracing)[1])
+                return exported, settled(derived, tracing)[1] if derived.evaluated else exported
         try:
             other = tracing(closed=trained.closed, steps=trained.steps)
             if other.same_as(trained):
-                return exported, _stateless(exported)
+                return exported, exported
             other, evaluated = settled(other, tracing)
         except UnsupportedOpError:
             # The step trains all the same; whoever evaluates it hears what is missing.
@@ -294,7 +292,7 @@ def _forms(module: nn.Module, tracing: Callable[..., Traced], *, evaluates: bool
     if other.closed != trained.closed:
         # A step and what evaluates it take the same sizes.
         exported = settled(tracing(closed=other.closed, steps=other.steps), tracing)[1]
-    return exported, _stateless(evaluated)
+    return exported, evaluated
 
 
 def _stateless(exported: Exported) -> Exported:
@@ -302,8 +300,7 @@ def _stateless(exported: Exported) -> Exported:
     if not exported.states:
         return exported
     model = copy_model(exported.model)
-    dropped = [value for value in model.graph.outputs if value.name in exported.states.values()]
-    for value in dropped:
+    for value in [x for x in model.graph.outputs if x.name in exported.states.values()]:
         model.graph.outputs.remove(value)
     return dataclasses.replace(exported, model=model, states={})
 

@@ -56,8 +56,7 @@ class ModuleOperands:
             args = (example_inputs,)
         # A tensor that is given twice is two inputs.
         tensors = [tensor.detach() for _, tensor in named_tensors("", [args, kwargs])]
-        filled, kwargs = _replaced([list(args), kwargs], iter(tensors))
-        args = tuple(filled)
+        args, kwargs = _replaced((args, kwargs), iter(tensors))
         if args and not tensors and all(isinstance(value, int) for value in args):
             sizes = ", ".join(map(str, args))
             raise InvalidInputError(
@@ -74,11 +73,8 @@ class ModuleOperands:
             ) from error
         named = []
         for name, value in bound.arguments.items():
-            kind = bound.signature.parameters[name].kind
-            if kind is inspect.Parameter.VAR_KEYWORD:
-                named += [pair for key, each in value.items() for pair in named_tensors(key, each)]
-            else:
-                named += named_tensors(name, value)
+            by_keys = bound.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
+            named += named_tensors("" if by_keys else name, value)
         if not named:
             raise InvalidInputError(
                 f"example_inputs requires a tensor, several in a tuple, or a mapping of them by name, got "
@@ -98,9 +94,8 @@ class ModuleOperands:
 
     def filled(self, tensors: Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments with other tensors in place of the examples."""
-        rest = iter(tensors)
-        args, kwargs = _replaced([list(self.args), self.kwargs], rest)
-        return tuple(args), kwargs
+        args, kwargs = _replaced((self.args, self.kwargs), iter(tensors))
+        return args, kwargs
 
 
 def named_tensors(name: str, value: Any) -> list[tuple[str, Tensor]]:
@@ -145,6 +140,7 @@ def _replaced(value: Any, tensors: Any) -> Any:
     return value
 
 
+@dataclasses.dataclass
 class ResultNames:
     """What a step returns; known when it has run.
 
@@ -153,9 +149,8 @@ class ResultNames:
         states: names of buffers and of parameters that it changes, which come last.
     """
 
-    def __init__(self) -> None:
-        self.outputs: list[str] = []
-        self.states: list[str] = []
+    outputs: Sequence[str] = ()
+    states: Sequence[str] = ()
 
 
 class Step(nn.Module):
@@ -214,7 +209,7 @@ class Step(nn.Module):
         args, kwargs = self._operands.filled(tensors[:count])
         with self._hooks.applied():
             result = self.module(*args, **kwargs)
-        named = named_tensors("" if not isinstance(result, Tensor) else "output", result)
+        named = named_tensors("", result)
         names = _distinct([name for name, _ in named], self._taken)
         named = [(name, tensor) for name, (_, tensor) in zip(names, named, strict=True)]
         if self.loss is not None:
@@ -257,13 +252,13 @@ def checked_loss(loss: Any) -> Tensor:
     Raises:
         InvalidInputError: it is none.
     """
-    sizes: Any = loss.shape if isinstance(loss, Tensor) and not loss.is_complex() else ["none"]
-    if any(not isinstance(size, int) or size != 1 for size in sizes):
-        kind = "complex tensor" if isinstance(loss, Tensor) and loss.is_complex() else "tensor"
-        got = f"a {kind} of shape {list(loss.shape)}" if isinstance(loss, Tensor) else brief(loss)
-        raise InvalidInputError(f"loss requires a function that returns one real number as a tensor, got {got}")
-    number: Tensor = loss
-    return number
+    got = brief(loss)
+    if isinstance(loss, Tensor):
+        sizes: list[Any] = list(loss.shape)
+        if not loss.is_complex() and all(isinstance(size, int) and size == 1 for size in sizes):
+            return loss
+        got = f"a {'complex ' if loss.is_complex() else ''}tensor of shape {sizes}"
+    raise InvalidInputError(f"loss requires a function that returns one real number as a tensor, got {got}")
 
 
 def attributes_kept(module: nn.Module) -> contextlib.AbstractContextManager[None]:
@@ -309,8 +304,7 @@ def as_held(tensor: Tensor) -> Tensor:
 
 def numbers(tensor: Tensor) -> np.ndarray[Any, Any]:
     """A tensor as an array, as steps hold it."""
-    array: np.ndarray[Any, Any] = as_held(tensor).numpy()
-    return array
+    return as_held(tensor).numpy()
 
 
 def are_equal(a: Any, b: Any) -> bool:

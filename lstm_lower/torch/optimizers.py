@@ -33,9 +33,6 @@ _KINDS: dict[type[Any], type[Any]] = {
     for name in ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Rprop")
 }
 
-
-_OPTIMIZER = torch.optim.Optimizer
-
 # Updates for which a table of learning rates may be made: 80 MB.
 _MOST = 10_000_000
 
@@ -70,7 +67,8 @@ def configured(given: Any) -> Any:
                 "callbacks=[lstm_lower.runtime.training.callbacks.EpochSchedule(scheduler)]"
             )
         return configured(given["optimizer"])
-    if isinstance(given, _OPTIMIZER) and isinstance(inner := getattr(given, "optimizer", None), _OPTIMIZER):
+    inner = getattr(given, "optimizer", None)
+    if isinstance(given, torch.optim.Optimizer) and isinstance(inner, torch.optim.Optimizer):
         return configured(inner)
     if not is_torch(given) and isinstance(inner := getattr(given, "scheduler", None), lr_scheduler.LRScheduler):
         return inner
@@ -240,8 +238,7 @@ def _steps(rule: Optimizer, kept: Mapping[str, Mapping[str, Any]], scheduler: lr
 def _slots(rule: Optimizer, kept: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Array]]:
     """What the optimizer keeps of each weight already."""
     wanted = {slot.name for slot in rule.slots}
-    found: dict[str, dict[str, Array]] = {}
-    for name, values in kept.items():
-        held = {key: values[key] for key in wanted if values.get(key) is not None}
-        found[name] = {key: numbers(torch.as_tensor(value)) for key, value in held.items()}
-    return found
+    return {
+        name: {key: numbers(torch.as_tensor(values[key])) for key in wanted if values.get(key) is not None}
+        for name, values in kept.items()
+    }

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from lstm_lower.errors import LstmLowerError, UnsupportedOpError, first_line, some
-from lstm_lower.passes.inline import InlineFunctionsPass
 from lstm_lower.passes.training.updates import UpdateModel, UpdateRate
 from lstm_lower.replacement import names_added
 from lstm_lower.torch.export import export
@@ -71,10 +70,10 @@ def update_model(
         model = export(update, inputs, None).model
     except UnsupportedOpError as error:
         raise _refused(optimizer, "a step that can be traced", f": {first_line(error)}") from error
-    InlineFunctionsPass()(model)
-    state = {_name(path, run.used): numbers(_as_tensor(_at(first, path))) for path in moving}
+    paths = {_name(path, run.used): path for path in moving}
+    state = {name: numbers(_as_tensor(_at(first, path))) for name, path in paths.items()}
     counters = {name for name, array in state.items() if array.dtype.kind in "iu"}
-    return UpdateModel(model, run.used, state, counters, rates), {_name(path, run.used): path for path in moving}
+    return UpdateModel(model, run.used, state, counters, rates), paths
 
 
 def _refused(optimizer: torch.optim.Optimizer, required: str, got: str, way: str = _WAY) -> UnsupportedOpError:
