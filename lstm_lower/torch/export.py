@@ -15,6 +15,7 @@ from torch.export import Dim
 
 from lstm_lower.errors import LstmLowerError, UnsupportedOpError, some
 from lstm_lower.graph import standard as std
+from lstm_lower.passes.bounds import BoundsPass
 from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.gradient_preparation import preparing_passes
 from lstm_lower.passes.loops.length_extrapolation import UnlikeError, extrapolated, rolling_passes
@@ -107,7 +108,8 @@ class Traced:
     @functools.cached_property
     def bounds(self) -> Bounds:
         """Axes that are open up to some size."""
-        return bounds_of(self.program, self.names)
+        found = bounds_of(self.program, self.names)
+        return found | {place: bound for length in self.lengths for place, bound in length.bounds.items()}
 
     def in_evaluation(self) -> Traced | None:
         """The same of the module in evaluation mode; `None` where that takes a trace of its own."""
@@ -297,6 +299,7 @@ def write(traced: Traced) -> Exported:
         UnsupportedOpError: PyTorch cannot write it.
     """
     exported = _extended(traced) if traced.lengths else _translated(traced)
+    BoundsPass({place: most for place, (most, _) in traced.bounds.items()})(exported.model)
     bounds = [records.Length({name: {axis: Law()}}, 1, *bound) for (name, axis), bound in traced.bounds.items()]
     records.write(exported.model, [*records.parse(exported.model.metadata_props), *bounds])
     opened = left_open(traced.program, exported.fixed, Trials(traced.step, traced.names, traced.tensors), traced.names)
@@ -329,7 +332,7 @@ def _translated(traced: Traced) -> Exported:
     with quiet(), logarithms_allowed(), torch.no_grad():
         first = first_names(step.module)
         held = {f"module.{name}": first[id(x)] for name, x in weights(step.module)}
-        model = translate(traced.program, names, outputs, held, traced.evaluated, laws, traced.bounds)
+        model = translate(traced.program, names, outputs, held, traced.evaluated, laws)
     shapes = {str(value.name): value.shape or () for value in model.graph.inputs}
     known = [(name, axis) for name, shape in shapes.items() for axis, size in enumerate(shape) if isinstance(size, int)]
     fixed = {place: traced.reasons.get(place, BY_ITSELF) for place in known}

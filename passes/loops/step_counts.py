@@ -30,12 +30,14 @@ class Length:
         example: how many there are in the example.
         steps: how many there are in the model that all others are compared with.
         line: a line of the module's code that runs once a step.
+        most: how many steps are alike, and the line that makes later ones others; `None` where all are.
     """
 
     laws: Mapping[Place, Law]
     example: int
     steps: int
     line: str
+    most: tuple[int, str] | None = None
 
     @property
     def takes_rests(self) -> bool:
@@ -55,6 +57,18 @@ class Length:
         """The same of sizes that differ from the example's by whole chunks."""
         laws = {place: Law(law.slope, sizes[place] - law.slope * self.example) for place, law in self.laws.items()}
         return dataclasses.replace(self, laws=laws)
+
+    @property
+    def bounds(self) -> dict[Place, tuple[int, str]]:
+        """How large axes may be, and why."""
+        if self.most is None:
+            return {}
+        steps, line = self.most
+        return {
+            place: (law.slope * steps + law.offset + law.rest, line)
+            for place, law in self.laws.items()
+            if law.times is None
+        }
 
     def recorded(self, least: int) -> records.Length:
         """What a model records of it that takes so many steps at least."""

@@ -16,7 +16,6 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from lstm_lower.errors import UnsupportedOpError, first_line
 from lstm_lower.graph import provenance
-from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, Workspace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.names import Names
@@ -59,8 +58,6 @@ OPSET = 18
 _INLINE = 64
 # Where and how a tensor lies in memory.
 _OF_MEMORY = {"device", "layout", "pin_memory", "memory_format", "non_blocking"}
-# A size that no axis exceeds, and one that no tensor has.
-_ANY, _NO_SIZE = 2**31 - 1, -2
 
 
 class Translation:
@@ -80,7 +77,6 @@ class Translation:
         weights: Mapping[str, str],
         evaluated: Evaluated,
         alike: Alike,
-        bounds: Mapping[Place, tuple[int, str]],
     ) -> None:
         graph = ir.Graph([], [], nodes=[], opset_imports={"": OPSET}, name="torch")
         self.model = ir.Model(graph, ir_version=10)
@@ -92,7 +88,6 @@ class Translation:
         self._outputs = outputs
         self._weights = weights
         self._evaluated = evaluated
-        self._most = {place: most for place, (most, _) in bounds.items()}
         self._tensors: Mapping[str, Any] = {**program.constants, **program.state_dict}
         own = program.graph_signature
         self._held = {weights.get(name, name) for name in (*own.parameters, *own.buffers)}
@@ -123,8 +118,8 @@ class Translation:
         for x, fake in zip(operands, fakes, strict=True):
             # Open sizes are known before any formula of them is read.
             self.sizes.name(x, fake)
-        operands = [self._bounded(x, fake) for x, fake in zip(operands, fakes, strict=True)]
         for x, fake in zip(operands, fakes, strict=True):
+            self.b.set_shape(x, [self.sizes.dim(size) for size in fake.shape])
             self.sizes.read_off(x, fake)
         results = self.graph(self._program.graph_module, operands, self.b)
         kept = [
@@ -148,20 +143,6 @@ class Translation:
         value = ir.Value(name=name, type=ir.TensorType(from_torch_dtype(fake.dtype)))
         self.model.graph.inputs.append(value)
         return self.b.wrap(value)
-
-    def _bounded(self, x: Expr, fake: torch.Tensor) -> Expr:
-        """An input as it is, which no runtime makes where an axis is larger than it may be."""
-        shape = [self.sizes.dim(size) for size in fake.shape]
-        x = self.b.set_shape(x, shape)
-        most = [self._most.get((str(x.value.name), axis), _ANY) for axis in range(len(shape))]
-        if all(size == _ANY for size in most):
-            return x
-        bounds = [f"axis_{axis}_up_to_{size}" for axis, size in enumerate(most) if size != _ANY]
-        self.b.scope = "_".join([str(x.value.name), *bounds])
-        # A copy would take time, and a size that nothing reads would not be checked.
-        sizes = x.sizes()
-        target = self.b.where(sizes > self.b.ints(*most), _NO_SIZE, sizes)
-        return self.b.set_shape(self.b.op(std.Reshape, x, target), shape)
 
     def stored(self, name: str, tensor: torch.Tensor) -> Expr:
         """A parameter, buffer or constant, whose memory is not copied."""
@@ -278,7 +259,6 @@ def translate(
     weights: Mapping[str, str] | None = None,
     evaluated: Evaluated | None = None,
     laws: Mapping[Place, Law] | None = None,
-    bounds: Mapping[Place, tuple[int, str]] | None = None,
 ) -> ir.Model:
     """A program as a model.
 
@@ -289,7 +269,6 @@ def translate(
         weights: names of parameters and buffers in the program with those in the model, where these are others.
         evaluated: calls that have other operands than in the program.
         laws: of axes of its inputs that go by numbers of steps.
-        bounds: how large axes of its inputs may be, and why; a run with larger ones fails.
 
     Returns:
         A model whose initializers are parameters, buffers and large constants.
@@ -298,9 +277,7 @@ def translate(
         UnsupportedOpError: an operator has no translation, or none of this use of it.
     """
     alike = _alike(program, names, laws or {})
-    return Translation(
-        simple(program, alike), names, outputs, weights or {}, evaluated or {}, alike, bounds or {}
-    ).run()
+    return Translation(simple(program, alike), names, outputs, weights or {}, evaluated or {}, alike).run()
 
 
 def _alike(program: torch.export.ExportedProgram, names: Sequence[str], laws: Mapping[Place, Law]) -> Alike:
