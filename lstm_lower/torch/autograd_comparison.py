@@ -37,6 +37,7 @@ from lstm_lower.runtime.proof.step_parts import is_gradient, part_of
 from lstm_lower.runtime.proof.step_runs import FailedRunError, StepRun
 from lstm_lower.torch import losses, optimizers
 from lstm_lower.torch.axes import Axes
+from lstm_lower.torch.branches import Bounds
 from lstm_lower.torch.export import Traced
 from lstm_lower.torch.given_draws import BY_SHAPE, PLAN, PLANS, GivenDraws, given
 from lstm_lower.torch.interface import ModuleOperands, Step, checked_loss, named_tensors, numbers
@@ -69,12 +70,13 @@ class OtherSizesError(Exception):
     """A step is another one than its module where sizes are others than the example's.
 
     Attributes:
-        axes: input -> axis that must have the example's size -> how they differ.
+        axes: input -> axis that must have the example's size, or end -> how they differ.
+        ends: axis of a number of steps -> up to how many they do not, and why more do.
     """
 
-    def __init__(self, axes: Axes) -> None:
+    def __init__(self, axes: Axes, ends: Bounds | None = None) -> None:
         super().__init__(f"{axes}")
-        self.axes = axes
+        self.axes, self.ends = axes, ends
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,8 +143,8 @@ def certified(made: TorchStep, *, known: bool = False) -> Certificate:
         return Certificate(not_compared={"the step": str(error)})
     certification.refuse_differences(type(made.asked.module).__name__, _FRAMEWORK, comparison, **_way(made))
     example = beside.sizes()
-    if not known and (axes := beside.differing_axes()):
-        raise OtherSizesError(axes)
+    if not known:
+        beside.check_other_sizes()
     also = [*beside.also]
     if sizes.example and not also and not known:
         beside.left_out.setdefault("other sizes", "PyTorch takes none of those that were tried")
@@ -241,9 +243,9 @@ class _Beside:
         Raises:
             OtherSizesError: it computes something else for fewer steps than are traced.
         """
-        for symbol, traced in self._sizes.traced.items():
+        for symbol, length in self._sizes.lengths.items():
             least, taken = 1, False
-            for size in range(1, traced):
+            for size in range(1, length.steps):
                 fault = self._fault({**self._sizes.example, symbol: size})
                 if fault and not fault.raised:
                     raise OtherSizesError(self._sizes.axes({symbol: fault.said}))
@@ -251,33 +253,38 @@ class _Beside:
                 least = least if taken and not fault else size + 1
             yield least
 
-    def differing_axes(self) -> Axes:
-        """Input -> open axis -> how the step differs from the module where that axis has another size.
+    def check_other_sizes(self) -> None:
+        """Compares them where open sizes are others than the example's.
 
         Open sizes become those for which the module's code decides otherwise, and more than twice as large, or larger
         by a little where the module does not take so much. Sizes that it refuses say nothing. A size of 1 that nobody
         decides by is not tried: what a module squeezes stays in its step.
+
+        Raises:
+            OtherSizesError: the step is another one than the module where some axes have other sizes.
         """
-        # An error at a size that the code sets apart tells whoever feeds it.
-        alone = {}
-        for symbol, sizes, where in self._sizes.alone():
-            fault = None if symbol in alone else self._fault(sizes)
-            if fault and not (fault.raised and where):
-                alone[symbol] = where + fault.said
+        alone: dict[Any, str] = {}
+        ends: Bounds = {}
+        for size in self._sizes.alone():
+            symbol = size.symbol
+            fault = None if symbol in alone else self._fault({**self._sizes.example, symbol: size.number})
+            # An error at a size that the code sets apart tells whoever feeds it.
+            if fault and (size.end is not None or not (fault.raised and size.where)):
+                alone[symbol] = size.where + fault.said
+                ends |= {} if size.end is None else {self._sizes.lengths[symbol].place: size.end}
         if alone:
-            return self._sizes.axes(alone)
+            raise OtherSizesError(self._sizes.axes(alone), ends)
         for grown in self._sizes.grown():
             together = self._fault(grown)
             if together is None and self._shows:
-                return {}
+                return
             said = {
                 symbol: self._sizes.where.get(symbol, "") + fault.said
                 for symbol, size in grown.items()
                 if (fault := self._fault({**self._sizes.example, symbol: size}) or self._unless_shown(symbol))
             }
             if together is not None or said:
-                return self._sizes.axes(said or dict.fromkeys(grown, together.said if together else ""))
-        return {}
+                raise OtherSizesError(self._sizes.axes(said or dict.fromkeys(grown, together.said if together else "")))
 
     def _unless_shown(self, symbol: Any) -> _Fault | None:
         """How they differ where the module has not taken a size that grew a little."""

@@ -172,17 +172,20 @@ def settled(traced: Traced, tracing: Callable[..., Traced]) -> tuple[Traced, Exp
             return traced, exported
 
 
-def closed_further(traced: Traced, differing: Axes) -> dict[str, Any]:
-    """Arguments of `trace` for one whose axes are closed in which a step is another one than its module.
+def closed_further(traced: Traced, differing: Axes, ends: Bounds | None = None) -> dict[str, Any]:
+    """Arguments of `trace` for one whose axes are closed, or bounded, in which a step is another one than its module.
 
     Args:
         traced: a trace.
         differing: axis -> how they differ.
+        ends: axis of a number of steps -> up to how many they do not, and why more do.
 
     Raises:
         InvalidInputError: such an axis is to be open.
     """
     wrong = [length for length in traced.lengths if differing.keys() & length.laws.keys()]
+    if ended := {place: end for length in wrong if (end := (ends or {}).get(place := length.place))}:
+        return {"ends": {length.place: length.most for length in traced.lengths if length.most} | ended}
     if wrong:
         how = next(differing[place] for length in wrong for place in length.laws if place in differing)
         return steps_closed(traced, f"for other lengths it has {how}", wrong)
@@ -234,6 +237,7 @@ def trace(
     closed: Axes | None = None,
     steps: Axes | None = None,
     few: int = STEPS,
+    ends: Bounds | None = None,
 ) -> Traced:
     """Traces a module in the mode that it is in, training or evaluation.
 
@@ -248,6 +252,7 @@ def trace(
         closed: axes that are to have the example's size, and why.
         steps: those of them over which loops in Python go.
         few: how many steps of other loops are traced.
+        ends: axes of loops -> up to how many steps they are open, and why.
 
     Raises:
         InvalidInputError: the example inputs do not fit.
@@ -288,7 +293,8 @@ def trace(
         fixed = _steps_fixed(lengths.found, f"of other numbers PyTorch makes no trace: {raised(error)}")
         closed, steps, lengths.found, longer = closed | fixed, steps | fixed, [], []
         program, reasons, read = tracing(wanted, closed)
-    return Traced(step, program, names, tensors, reasons, wanted, closed, read, steps, lengths.found, longer, reads)
+    found = [dataclasses.replace(each, most=(ends or {}).get(each.place)) for each in lengths.found]
+    return Traced(step, program, names, tensors, reasons, wanted, closed, read, steps, found, longer, reads)
 
 
 def write(traced: Traced) -> Exported:

@@ -248,7 +248,7 @@ class _Making(Asked):
         try:
             certificate.write(made.step, certified(made, known=known))
         except OtherSizesError as error:
-            raise _OtherwiseError(closed_further(traced, error.axes)) from error
+            raise _OtherwiseError(closed_further(traced, error.axes, error.ends)) from error
         except UnsupportedOpError as error:
             if not traced.lengths:
                 raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import dataclasses
 import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,6 +38,23 @@ _LARGE = 1 << 20
 Sizes = Mapping[Any, int]
 
 
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """What an open size is to be.
+
+    Attributes:
+        symbol: the open size.
+        number: what it is.
+        where: what code makes it differ from others.
+        end: the number of steps before which none is another one, and why, where the length may end there.
+    """
+
+    symbol: Any
+    number: int
+    where: str = ""
+    end: tuple[int, str] | None = None
+
+
 class OpenSizes:
     """The open sizes of a trace.
 
@@ -59,8 +77,8 @@ class OpenSizes:
                 slope = law.slope if law.times is None else self._sizes[law.times]
                 size = self._sizes[place] - slope * length.example if law.rest else law.offset
                 self._sizes[place] = slope * symbol + size
-        # Open size -> how many steps are traced.
-        self.traced = {symbol: length.steps for symbol, length in steps.items()}
+        # Open size -> the number of steps that it is.
+        self.lengths = steps
         self._decided, self._bounds = sizes_to_try(traced.program), traced.bounds
         self.where = {symbol: next(iter(sizes.values()), "") for symbol, sizes in self._decided.items()}
 
@@ -68,25 +86,27 @@ class OpenSizes:
         """Axes by which the module's code decides, with what is said of them."""
         return self.axes(dict.fromkeys(self._decided, said))
 
-    def alone(self) -> Iterator[tuple[Any, Sizes, str]]:
-        """An open size, sizes at which code decides otherwise by it or loops take many steps, and where."""
+    def alone(self) -> Iterator[Size]:
+        """Sizes at which code decides otherwise by an open size, or loops take many steps."""
         for symbol, sizes in self._decided.items():
             for size, where in sizes.items():
-                yield symbol, {**self.example, symbol: size}, where
-        for symbol, few in self.traced.items():
-            ran, least = functools.cache(functools.partial(self._ran, symbol)), 2 * self.example[symbol] + 2
-            taken = range(least, _FAR + 1)
-            far = _FAR if ran(_FAR)[1] else least - 1 + bisect.bisect_left(taken, x=True, key=lambda x: not ran(x)[1])
+                yield Size(symbol, size, where)
+        for symbol, length in self.lengths.items():
+            ran, least = functools.cache(functools.partial(self._ran, symbol)), length.example + 1
+            far, _ = length.most or (_FAR, "")
+            taken = range(least, far + 1)
+            far = far if ran(far)[1] else least - 1 + bisect.bisect_left(taken, x=True, key=lambda x: not ran(x)[1])
             if far < least:
                 continue
-            for edge, line in dict(uneven(ran, few, far)).items():
+            for edge, line in sorted(dict(uneven(ran, length.steps, far)).items()):
+                end = (edge - 1, f"more steps run {line} otherwise") if length.may_end(edge - 1) else None
                 # What a line does may show a few steps later, and be forgotten soon.
-                for steps in (edge + 1, edge + few):
-                    yield symbol, {**self.example, symbol: min(steps, far)}, f"steps that run {line} otherwise: "
+                for steps in (edge + 1, edge + length.steps):
+                    yield Size(symbol, min(steps, far), f"steps that run {line} otherwise: ", end)
             # What overflows shows nothing.
             finite = (far >> halvings for halvings in range(4) if far >> halvings >= least)
             if steps := next((size for size in finite if not any(bool(x.isnan().any()) for x in ran(size)[1])), 0):
-                yield symbol, {**self.example, symbol: steps}, ""
+                yield Size(symbol, steps)
 
     def _ran(self, symbol: Any, steps: int) -> tuple[Mapping[Any, Any], Sequence[Tensor]]:
         """What the module calls in so many steps, and its results; nothing where it refuses them, or works for long."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -43,6 +44,15 @@ class Length:
     def takes_rests(self) -> bool:
         """Whether sizes between whole chunks have it, too."""
         return any(law.rest for law in self.laws.values())
+
+    @property
+    def place(self) -> Place:
+        """The first of its axes, which tells it from others."""
+        return next(iter(self.laws))
+
+    def may_end(self, steps: int) -> bool:
+        """Whether it may be open up to so many steps: one of whole chunks is tried before."""
+        return self.most is None and steps >= self.example and not (self.takes_rests and self.steps < MORE_STEPS)
 
     @property
     def given(self) -> list[Place]:
@@ -161,17 +171,23 @@ def uneven(ran: Callable[[int], tuple[Calls, Any]], few: int, far: int) -> Itera
 
     def is_odd(call: tuple[Any, str], steps: int) -> bool:
         first, second, last = (ran(each)[0].get(call, ()) for each in (few, few + 1, steps))
-        even = len(last) - len(first) == (len(second) - len(first)) * (steps - few)
-        return not even or (_are_even(first) and not _are_even(last))
+        if len(last) - len(first) != (len(second) - len(first)) * (steps - few):
+            return True
+        # Numbers of as many calls as before go by how many steps there are.
+        given = [[*itertools.chain(*each)] for each in (first, second, last)] if len(first) == len(last) else []
+        return not _are_even(given, (few, few + 1, steps)) or (_are_even(first) and not _are_even(last))
 
+    if far < few + 2:
+        return
     for call in dict.fromkeys(call for steps in (few, few + 1, far) for call in ran(steps)[0]):
         if is_odd(call, far):
             yield bisect.bisect_left(range(far), x=True, lo=few + 2, key=functools.partial(is_odd, call)), call[1]
 
 
-def _are_even(numbers: Sequence[Sequence[float]]) -> bool:
-    """Whether numbers grow by the same from call to call."""
+def _are_even(numbers: Sequence[Sequence[float]], places: Sequence[int] | None = None) -> bool:
+    """Whether numbers grow by the same from each call, or place, to the next."""
     if len({len(each) for each in numbers}) > 1:
         return False
     array = np.nan_to_num(np.array(numbers, np.float64), posinf=0, neginf=0)
-    return bool(np.allclose(np.diff(array, 2, axis=0), 0, atol=1e-9 * np.abs(array).max(initial=1)))
+    slopes = np.diff(array, axis=0).T / np.diff(range(len(numbers)) if places is None or not numbers else places)
+    return bool(np.allclose(np.diff(slopes, axis=-1), 0, atol=1e-9 * np.abs(array).max(initial=1)))

@@ -492,10 +492,12 @@ def test_sizes_that_are_no_number_of_steps_are_refused(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [Doubled, Tenth])
-def test_chunks_of_which_later_ones_are_others_fix_a_length(make: type[nn.Module]) -> None:
+@pytest.mark.parametrize(
+    ("make", "told"), [(Doubled, r"\d+ decides by it"), (Tenth, r"\d+ otherwise\); an example beyond")]
+)
+def test_chunks_of_which_later_ones_are_others_fix_or_end_a_length(make: type[nn.Module], told: str) -> None:
     module = make()
-    with pytest.warns(FixedStepsWarning, match=r"test_length_laws.py:\d+ decides by it"):
+    with pytest.warns(FixedStepsWarning, match=f"test_length_laws.py:{told}"):
         step = ll.from_torch(module, torch.randn(2, 5, I), loss_of, example_targets=(), what="gradients")
     compare(module, ll.Session(step, providers=["CPUExecutionProvider"]), (torch.randn(4, 5, I),))
 

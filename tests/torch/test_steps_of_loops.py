@@ -219,10 +219,6 @@ KEPT: dict[str, tuple[Callable[[int, int], float], str]] = {
     "no known function": (lambda t, _: math.tanh(t / 5), r"numbers of which no formula is known \(0, 0\.1974, 0\.3799"),
     "now this and now that": (lambda t, _: (t % 3) / 10, r"no formula is known \(0, 0\.1, 0\.2, \.\.\.\)"),
     "a line or a sine": (lambda t, _: math.sin(t / 10000), r"no formula is known \(0, 0\.0001, "),
-    "another one later": (
-        lambda t, _: min(1.0, t / 50),
-        r"steps that run .*: a step with another loss .* \[2, 53, 3\]",
-    ),
     "another one of many": (lambda _, length: 1 if length < 30 else 0.5, r"another loss of 'loss' .* \[2, 1024, 3\]"),
 }
 
@@ -234,6 +230,29 @@ def test_numbers_that_no_formula_makes_fix_the_length(weight: Callable[[int, int
         _, session = opened(weight)
     with pytest.raises(ll.InvalidInputError, match="requires shape"):
         session.run({"x": torch.randn(2, 12, I).numpy()})
+
+
+def check_end(module: nn.Module, most: int) -> None:
+    """A length is open up to some number of steps."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        step = ll.from_torch(module, torch.randn(2, 5, I), loss_of, example_targets=(), what="gradients")
+    assert [
+        f"axis 1 of 'x' up to {most} (more steps run test_steps_of_loops.py:" in f"{each.message}" for each in told
+    ] == ([True] if most < 16 * 5 else [])
+    session = ll.Session(step, providers=["CPUExecutionProvider"])
+    for batch, steps in ((2, 5), (3, 1), (1, most)):
+        compare(module, session, (torch.randn(batch, steps, I),))
+    with pytest.raises(
+        ll.InvalidInputError, match=rf"of at most {most} along axis 1 \(more steps run test_steps_of_loops"
+    ):
+        session.run({"x": torch.randn(2, most + 1, I).numpy()})
+
+
+@pytest.mark.slow
+def test_a_number_that_stays_as_it_is_from_some_step_on_ends_a_length() -> None:
+    torch.manual_seed(0)
+    check_end(Timed(lambda t, _: min(1.0, t / 50), filled=False), 51)
 
 
 class Late(nn.Module):
@@ -255,12 +274,10 @@ class Late(nn.Module):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("way", "steps"), [("element", 503), ("number", 503), ("branch", 702)])
-def test_steps_that_are_others_far_behind_fix_the_length(way: str, steps: int) -> None:
+@pytest.mark.parametrize(("way", "most"), [("element", 501), ("number", 501), ("branch", 700)])
+def test_steps_that_are_others_far_behind_end_a_length(way: str, most: int) -> None:
     torch.manual_seed(0)
-    told = rf"steps that run test_steps_of_loops.py:\d+ otherwise: a step with another .* of shape \[2, {steps}, 3\]"
-    with pytest.warns(FixedStepsWarning, match=told):
-        ll.from_torch(Late(way), torch.randn(2, 5, I), loss_of, example_targets=(), what="gradients")
+    check_end(Late(way), most)
 
 
 class Forgetting(nn.Module):
@@ -284,13 +301,11 @@ class Forgetting(nn.Module):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("way", "steps"), [("truncated", 66), ("begun anew", 32), ("scaled", 32), ("of other weights", 32)]
+    ("way", "most"), [("truncated", 64), ("begun anew", 30), ("scaled", 30), ("of other weights", 30)]
 )
-def test_steps_that_are_others_in_between_fix_the_length(way: str, steps: int) -> None:
+def test_steps_that_are_others_in_between_end_a_length(way: str, most: int) -> None:
     torch.manual_seed(0)
-    told = rf"steps that run test_steps_of_loops.py:\d+ otherwise: a step with another .* of shape \[2, {steps}, 3\]"
-    with pytest.warns(FixedStepsWarning, match=told):
-        ll.from_torch(Forgetting(way), torch.randn(2, 5, I), loss_of, example_targets=(), what="gradients")
+    check_end(Forgetting(way), most)
 
 
 def test_numbers_beside_infinite_ones_are_seen_to_be_others() -> None:
@@ -346,10 +361,9 @@ def test_the_certificate_says_how_many_steps_were_compared(rows: int, steps: int
     assert [each["x"] for each in also] == [[2, steps, I], [5, 12, I]]
 
 
-def test_steps_that_are_others_before_the_last_that_a_module_takes_fix_the_length() -> None:
+def test_steps_that_are_others_before_the_last_that_a_module_takes_end_a_length() -> None:
     torch.manual_seed(0)
-    with pytest.warns(FixedStepsWarning, match=r"for other lengths it has (steps that|a step with another)"):
-        ll.from_torch(Tabled(100, others=60), torch.randn(2, 5, I), loss_of, example_targets=(), what="gradients")
+    check_end(Tabled(100, others=60), 60)
 
 
 def test_without_a_comparison_an_open_length_is_told() -> None:
