@@ -527,13 +527,13 @@ class _Beside:
         if len(exact) < len(self._made.trained):
             self.left_out["updates of weights in half precision"] = "they are rounded otherwise"
         comparison = StepComparison({})
-        for weights in _divided(exact, by_weight=optimizers.is_by_weight(self._asked.optimizer)):
-            try:
-                compared = self._updated(weights, {name: outputs[name] for name in weights if name in outputs})
-            except NotComparedError as error:
-                self.left_out["updates of weights"] = str(error)
-                return StepComparison({})
-            comparison = comparison.joined(compared)
+        try:
+            for weights in _divided(exact, by_weight=optimizers.is_by_weight(self._asked.optimizer)):
+                own = {name: outputs[name] for name in weights if name in outputs}
+                comparison = comparison.joined(self._updated(weights, own))
+        except NotComparedError as error:
+            self.left_out["updates of weights"] = str(error)
+            return StepComparison({})
         return comparison
 
     def _updated(self, weights: Mapping[str, Tensor], outputs: Mapping[str, str]) -> StepComparison:

@@ -83,11 +83,9 @@ def _hides_tensors(value: Any, depth: int = 3) -> bool:
         return True
     if depth == 0 or _is_constant(value) or callable(value):
         return False
-    if isinstance(value, (set, frozenset)):
-        held: Sequence[Any] = list(value)
-    else:
-        held = [part for _, part in parts(value)] or list(getattr(value, "__dict__", {}).values())
-        held = [*held, *(getattr(value, name, None) for name in getattr(type(value), "__slots__", ()))]
+    held = list(value) if isinstance(value, (set, frozenset)) else [part for _, part in parts(value)]
+    held = held or list(getattr(value, "__dict__", {}).values())
+    held += [getattr(value, name, None) for name in getattr(type(value), "__slots__", ())]
     return any(_hides_tensors(part, depth - 1) for part in held)
 
 

@@ -88,7 +88,7 @@ class ModuleOperands:
                 )
         # A call's arguments are walked in the order in which they are given.
         # Names of parameters and buffers are taken.
-        own = {name for name, _ in (*module.named_parameters(), *module.named_buffers())}
+        own = set(first_names(module).values())
         order = {id(tensor): f"input_{name}" if name in own else name for name, tensor in named}
         return cls(args, kwargs, [order[id(tensor)] for tensor in tensors], tensors)
 
@@ -172,7 +172,7 @@ class Step(nn.Module):
         self.train(module.training)
         self._operands = operands
         self._hooks = ParameterHooks(module)
-        own = [name for name, _ in (*module.named_parameters(), *module.named_buffers())]
+        own = first_names(module).values()
         # A loss that is added later, and its target, are to have their names, too.
         self._taken = {*operands.names, *target_names, "target", *own, *(f"new_{name}" for name in own)}
         if loss is not None:

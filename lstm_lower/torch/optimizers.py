@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from numbers import Integral
 from typing import Any
 
@@ -99,7 +99,7 @@ def check(optimizer: object, schedule_steps: object) -> None:
     if is_torch(optimizer):
         return
     held = optimizer if isinstance(optimizer, (tuple, list)) else []
-    ours = optimizer is None or isinstance(optimizer, (str, Optimizer)) or any(isinstance(x, Group) for x in held)
+    ours = optimizer is None or isinstance(optimizer, Optimizer) or any(isinstance(x, Group) for x in held)
     if not ours:
         scheduled = any(isinstance(x, lr_scheduler.LRScheduler) for x in held)
         way = "; a scheduler alone brings its optimizer" if scheduled else "; one alone, not in a list" if held else ""
@@ -126,30 +126,27 @@ def attach(optimizer: Any, model: ir.Model, names: Mapping[int, str], schedule_s
     if type(optimizer) in _KINDS:
         step = TrainingStep(model, training_state.of(model))
         places = updates.attach(step, groups_of(scheduler or optimizer, names, schedule_steps))
-        step.save()
         kept = [Kept(x, (key,), weight) for weight, slots in places.items() for key, x in slots.items()]
-        optimizer_state.write(model, kept)
-        return
-    done = schedulers.updates_of(scheduler)
-    schedules = schedulers.schedules_of(scheduler, [done for _ in optimizer.param_groups], schedule_steps)
-    rates = [
-        UpdateRate(number_of(_first_rate(options, scheduler)), schedule, done)
-        for options, schedule in zip(optimizer.param_groups, schedules, strict=True)
-    ]
-    parameters = [x for options in optimizer.param_groups for x in options["params"]]
-    update, paths = update_model(optimizer, [names.get(id(x), "") for x in parameters], rates)
-    both = max(each.graph.opset_imports.get("", 0) for each in (model, update.model))
-    for each in (model, update.model):
-        ConvertOpsetPass(at_least=both)(each)
-    step = TrainingStep(model, training_state.of(model))
-    inputs = updates.attach_model(step, update)
+    else:
+        done = schedulers.updates_of(scheduler)
+        schedules = schedulers.schedules_of(scheduler, [done for _ in optimizer.param_groups], schedule_steps)
+        rates = [
+            UpdateRate(number_of(_first_rate(options, scheduler)), schedule, done)
+            for options, schedule in zip(optimizer.param_groups, schedules, strict=True)
+        ]
+        parameters = [x for options in optimizer.param_groups for x in options["params"]]
+        update, paths = update_model(optimizer, [names.get(id(x), "") for x in parameters], rates)
+        both = max(each.graph.opset_imports.get("", 0) for each in (model, update.model))
+        for each in (model, update.model):
+            ConvertOpsetPass(at_least=both)(each)
+        step = TrainingStep(model, training_state.of(model))
+        inputs = updates.attach_model(step, update)
+        kept = [
+            Kept(inputs[name], tuple(keys), None if side else update.weights[place], place if side else 0)
+            for name, (side, place, *keys) in paths.items()
+        ]
     step.save()
-    optimizer_state.write(model, [_kept(inputs[name], path, update.weights) for name, path in paths.items()])
-
-
-def _kept(source: str, path: Sequence[Any], weights: Sequence[str]) -> Kept:
-    side, place, *keys = path
-    return Kept(source, tuple(keys), None, place) if side else Kept(source, tuple(keys), weights[place])
+    optimizer_state.write(model, kept)
 
 
 def _first_rate(options: Mapping[str, Any], scheduler: lr_scheduler.LRScheduler | None) -> Any:

@@ -32,11 +32,9 @@ class Variation:
         generator = torch.Generator().manual_seed(0)
         # Parameter and other values.
         self._values: dict[str, tuple[Tensor, Tensor]] = {}
-        for name, x in module.named_parameters(remove_duplicate=False):
-            held = model.graph.initializers.get(name)
-            if held is None or held.shape is None or list(held.shape) != list(x.shape) or not x.requires_grad:
-                continue
-            if x.dtype in (torch.float32, torch.float64) and x.numel() and _is_uniform(x):
+        for name, x in module.named_parameters():
+            held = name in model.graph.initializers and x.requires_grad
+            if held and x.dtype in (torch.float32, torch.float64) and x.numel() and _is_uniform(x):
                 apart = torch.rand(x.shape, generator=generator, dtype=x.dtype).to(x.device)
                 self._values[name] = x, x.detach() + _RANGE * (apart + 1) / 2
 
