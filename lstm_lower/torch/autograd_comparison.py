@@ -200,9 +200,7 @@ class _Beside:
         self._matched = False
         values = [node.meta.get("val") for node in made.traced.program.graph.nodes]
         self._narrow = any(getattr(value, "dtype", None) in (torch.bfloat16, torch.float16) for value in values)
-        self._targets = Targets(
-            made.step, made.asked.formula, self._loss(), self._step.loss is None, made.asked.targets
-        )
+        self._targets = Targets(made.step, made.asked.formula, self._loss(), made.asked.targets)
         # Whether updates are still to be computed from the step's gradients.
         self._updates_follow = made.asked.what == "train"
         # Whether the module has taken the sizes that were tried last, and whether that shows anything.
@@ -294,7 +292,7 @@ class _Beside:
     def _fault(self, sizes: Sizes) -> _Fault | None:
         """How the step differs from the module at some sizes; nothing where that does not take them, or overflows."""
         kept = self._inputs, self._targets
-        whole = () if self._targets.follows else self._targets.values
+        whole = () if isinstance(self._asked.formula, Loss) else self._targets.values
         tensors = self._sizes.inputs([*self._inputs, *whole], sizes)
         count = len(self._inputs)
         self._inputs = tensors[:count]

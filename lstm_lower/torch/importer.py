@@ -109,10 +109,9 @@ def from_torch(
             step does not compute what PyTorch does.
     """
     module = module_of(module)
-    if what not in get_args(What):
-        raise InvalidInputError(f"what requires one of {get_args(What)}, got {what!r}")
-    if frozen not in get_args(Frozen):
-        raise InvalidInputError(f"frozen requires one of {get_args(Frozen)}, got {frozen!r}")
+    for name, value, known in (("what", what, get_args(What)), ("frozen", frozen, get_args(Frozen))):
+        if value not in known:
+            raise InvalidInputError(f"{name} requires one of {known}, got {value!r}")
     if optimizer is not None and what != "train":
         raise InvalidInputError(f"optimizer requires what='train', got {what!r}")
     optimizer = optimizers.configured(optimizer)

@@ -30,7 +30,6 @@ class Targets:
         step: the step.
         formula: our formula of its loss, or an output's name.
         measure: the loss in PyTorch; `None` where the module returns it.
-        follows: whether it is a formula of the results, whose sizes are open where a step declares them so.
         values: the targets.
         example: those of the example where sizes are others than its, or nothing.
         predicted: the shape of the example's prediction.
@@ -39,7 +38,6 @@ class Targets:
     step: ir.Model
     formula: Loss | str
     measure: Callable[..., Any] | None
-    follows: bool
     values: Sequence[Tensor]
     example: Sequence[Tensor] = ()
     predicted: Sequence[int] = ()
@@ -63,7 +61,8 @@ class Targets:
         Raises:
             NotComparedError: nothing tells their sizes.
         """
-        if (self.follows and not self.values) or (prediction is not None and self.example and self.follows):
+        # A formula follows the results, whose sizes are open where a step declares them so.
+        if isinstance(self.formula, Loss) and (not self.values or (prediction is not None and self.example)):
             fitting = self._fitting(beside, prediction)
             # The step may declare less than the module returns; where it does not, draws that are given change nothing.
             self.values = self.values if [x.shape for x in fitting] == self.shapes else fitting
