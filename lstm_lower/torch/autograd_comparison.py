@@ -193,9 +193,7 @@ class _Beside:
         self._variation = Variation(made.asked.module, made.step)
         self._draws: GivenDraws | None = None
         # Weights that forward writes into: the step runs when it has.
-        written = {*self._step.states(), *self._step.moved_weights}
-        weights = made.asked.module.named_parameters()
-        self._first = {name: numbers(x).copy() for name, x in weights if name in written}
+        self._first = {name: numbers(x).copy() for name, x in self._step.changed.items()}
         # Whether the step has drawn as often as the module.
         self._matched = False
         values = [node.meta.get("val") for node in made.traced.program.graph.nodes]
@@ -655,10 +653,9 @@ def _gradients(loss: Tensor, wanted: Mapping[str, Tensor], taken: _Taken) -> Map
 @contextlib.contextmanager
 def _weights_kept(step: Step) -> Iterator[None]:
     """Undoes what a module changes of its parameters, and computes nothing twice for the sake of memory."""
-    changed = {*step.states(), *step.moved_weights}
     module: Any = torch.utils.checkpoint
     with (
-        _holding({x: x.data.clone() for name, x in step.module.named_parameters() if name in changed}),
+        _holding({x: x.data.clone() for x in step.changed.values()}),
         replaced(module.CheckpointFunction, "apply", staticmethod(computed_once)),
         replaced(module, "_checkpoint_without_reentrant_generator", lambda *_, **__: iter([None])),
     ):

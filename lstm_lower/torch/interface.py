@@ -159,7 +159,7 @@ class Step(nn.Module):
     Attributes:
         names: of what it returns.
         moved_weights: names of parameters with a gradient, and of complex buffers, that it changes in place.
-        moves: whether it changes any parameters in place.
+        changed: the parameters that it changes in place, by name.
         varying: of how many inputs gradients are taken.
     """
 
@@ -181,7 +181,7 @@ class Step(nn.Module):
         self._buffers_before = [name for name, _ in module.named_buffers()]
         self._moved: list[str] = []
         self.moved_weights: list[str] = []
-        self.moves = False
+        self.changed: dict[str, Tensor] = {}
         self.varying = 0
         # An object of its own, since what is set on a module while it is traced is reset.
         self.names = ResultNames()
@@ -194,9 +194,9 @@ class Step(nn.Module):
     def follow(self, changed: Sequence[str]) -> None:
         """Makes states of parameters without a gradient that the module changes, such as averages of others."""
         own = dict(self.module.named_parameters())
-        self._moved = [name for name in changed if name in own and not own[name].requires_grad]
+        self.changed = {name: own[name] for name in changed if name in own}
+        self._moved = [name for name, x in self.changed.items() if not x.requires_grad]
         self.moved_weights = [name for name in changed if name not in self._moved]
-        self.moves = bool(changed)
 
     def states(self) -> dict[str, Tensor]:
         """What may be changed from step to step beside weights that are trained."""

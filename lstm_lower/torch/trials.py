@@ -135,7 +135,7 @@ class Trials:
         Raises:
             RefusedError: it fails.
         """
-        with undone(self._step, parameters=self._step.moves), mode or contextlib.nullcontext():
+        with undone(self._step, parameters=bool(self._step.changed)), mode or contextlib.nullcontext():
             return self._run(inputs)
 
     def moved(self, mode: FunctionMode) -> list[str]:
