@@ -68,7 +68,7 @@ def decided_axes(program: torch.export.ExportedProgram, names: Sequence[str], tr
     further = {place: size for each in lengths.found for place, size in each.sizes(each.steps + 1).items()}
     # An example of one chunk shows no loop, and where one ends is a decision by how many steps are traced.
     known = (trials.sizes, lengths.sizes, {**lengths.sizes, **further})
-    for expression, where in _decisions(program):
+    for expression, where in decisions(program):
         sizes = (each[place] for place in places_of(expression, places) for each in known)
         holds = otherwise(expression) is not None or holds_up_to(expression) >= max(sizes, default=math.inf)
         holds = holds or _is_check(expression, places, trials)
@@ -81,7 +81,7 @@ def bounds_of(program: torch.export.ExportedProgram, names: Sequence[str]) -> Bo
     """Open axes up to some size, and the decision in the module's code that is another one for larger ones."""
     places, sizes = _places(program, names), sizes_of(program, names)
     found: dict[Any, tuple[int, str]] = {}
-    for expression, where in _decisions(program):
+    for expression, where in decisions(program):
         for place in places_of(expression, places) if (most := holds_up_to(expression)) else ():
             found[sizes[place]] = min(found.get(sizes[place], (most, where)), (most, where))
     return {place: found[size] for place, size in sizes.items() if symbols_of(size) and size in found}
@@ -133,10 +133,18 @@ def open_axes(program: torch.export.ExportedProgram, names: Sequence[str]) -> se
     return {place for place, size in sizes_of(program, names).items() if symbols_of(size)}
 
 
+def decisions(program: torch.export.ExportedProgram) -> Iterator[tuple[Any, str]]:
+    """What holds for sizes on the branches that were taken in the module's code, and where that is decided."""
+    environment = _environment(program)
+    for expression, path, line, code in _guards(program):
+        if not _follows(expression, environment) and _decides(path, line):
+            yield expression, f"{path.name}:{line} decides by it: {code}"
+
+
 def sizes_to_try(program: torch.export.ExportedProgram) -> dict[Any, dict[int, str]]:
     """Open size -> numbers at which a decision in the module's code goes the other way -> where that is."""
     found: dict[Any, dict[int, str]] = {}
-    for expression, where in _decisions(program):
+    for expression, where in decisions(program):
         for symbol in () if holds_up_to(expression) else expression.free_symbols:
             found.setdefault(symbol, {}).update(dict.fromkeys(otherwise(expression) or (), f"{where}: "))
     return found
@@ -168,14 +176,6 @@ def _guards(program: torch.export.ExportedProgram) -> Iterator[tuple[Any, Path, 
         path = Path(getattr(where, "filename", ""))
         if path.is_file() and is_users(path):
             yield guard.expr, path, int(where.lineno or 0), (where.line or "").strip()
-
-
-def _decisions(program: torch.export.ExportedProgram) -> Iterator[tuple[Any, str]]:
-    """What holds for sizes on the branches that were taken in the module's code, and where that is decided."""
-    environment = _environment(program)
-    for expression, path, line, code in _guards(program):
-        if not _follows(expression, environment) and _decides(path, line):
-            yield expression, f"{path.name}:{line} decides by it: {code}"
 
 
 def _follows(expression: Any, environment: Any) -> bool:

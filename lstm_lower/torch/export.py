@@ -33,7 +33,16 @@ from lstm_lower.torch.aten.sizes import OpenSizeError
 from lstm_lower.torch.aten.storage import check_apart
 from lstm_lower.torch.aten.translate import translate
 from lstm_lower.torch.axes import BY_ITSELF, Axes, DynamicShapes, Requested, check_open, choices, of_pictures, requested
-from lstm_lower.torch.branches import Bounds, axes_of, bounds_of, decided_axes, left_open, open_axes, sizes_of
+from lstm_lower.torch.branches import (
+    Bounds,
+    axes_of,
+    bounds_of,
+    decided_axes,
+    decisions,
+    left_open,
+    open_axes,
+    sizes_of,
+)
 from lstm_lower.torch.checks import values_unchecked
 from lstm_lower.torch.control_flow import any_length, batches_first
 from lstm_lower.torch.derivatives import derivatives_written, with_inner_gradients
@@ -109,7 +118,9 @@ class Traced:
     def bounds(self) -> Bounds:
         """Axes that are open up to some size."""
         found = bounds_of(self.program, self.names)
-        return found | {place: bound for length in self.lengths for place, bound in length.bounds.items()}
+        for length in self.lengths:
+            found |= {place: min(found.get(place, bound), bound) for place, bound in length.bounds.items()}
+        return found
 
     def in_evaluation(self) -> Traced | None:
         """The same of the module in evaluation mode; `None` where that takes a trace of its own."""
@@ -122,12 +133,17 @@ class Traced:
         return dataclasses.replace(self, evaluated={node: given for each in calls for node, given in each.items()})
 
     def same_as(self, other: Traced) -> bool:
-        """Whether two traces of a module compute the same."""
+        """Whether two traces of a module compute the same, for all sizes as far as its code tells.
+
+        Later steps than are traced may be others in one of them.
+        """
         constants, others = self.program.constants, other.program.constants
         return (
-            _code(self.program) == _code(other.program)
-            and self.lengths == other.lengths
-            and all(_code(a) == _code(b) for a, b in zip(self.longer, other.longer, strict=True))
+            not self.lengths
+            and not other.lengths
+            and _code(self.program) == _code(other.program)
+            and open_axes(self.program, self.names) == open_axes(other.program, self.names)
+            and sorted(map(str, decisions(self.program))) == sorted(map(str, decisions(other.program)))
             and constants.keys() == others.keys()
             and all(are_equal(value, others[name]) for name, value in constants.items())
         )

@@ -171,11 +171,15 @@ def uneven(ran: Callable[[int], tuple[Calls, Any]], few: int, far: int) -> Itera
 
     def is_odd(call: tuple[Any, str], steps: int) -> bool:
         first, second, last = (ran(each)[0].get(call, ()) for each in (few, few + 1, steps))
-        if len(last) - len(first) != (len(second) - len(first)) * (steps - few):
+        a_step = len(second) - len(first)
+        if len(last) - len(first) != a_step * (steps - few):
             return True
-        # Numbers of as many calls as before go by how many steps there are.
-        given = [[*itertools.chain(*each)] for each in (first, second, last)] if len(first) == len(last) else []
-        return not _are_even(given, (few, few + 1, steps)) or (_are_even(first) and not _are_even(last))
+        if a_step < 1:
+            # Numbers of as many calls as before go by how many steps there are.
+            return not _are_even([[*itertools.chain(*each)] for each in (first, second, last)], (few, few + 1, steps))
+        # A line may call a function several times in a step.
+        even, still = (all(_are_even(each[place::a_step]) for place in range(a_step)) for each in (first, last))
+        return even and not still
 
     if far < few + 2:
         return

@@ -169,3 +169,41 @@ def test_one_trace_where_layers_alone_ask(also: Any, traces: int, monkeypatch: p
     made = ll.Session(found).run({"x": x[:3, :6].numpy(), "target": target[:3].numpy(), **state})
     (output,) = (value for name, value in made.items() if name != "loss")
     np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
+
+
+class Elsewhere(nn.Module):
+    """Does something else in evaluation mode alone, at sizes that are none of the example's."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.own, self.way = nn.Linear(4, 4), way
+
+    def forward(self, x: Any) -> Any:
+        y = self.own(x)
+        if self.way == "later steps":
+            h = y[:, 0]
+            for t in range(1, x.size(1)):
+                h = torch.tanh(y[:, t] + h) * (3 if not self.training and t > 11 else 1)
+            return h
+        if not self.training and {
+            "many": x.size(1) > 12,
+            "some": x.size(1) == 13,
+            "equal": x.size(0) == x.size(1),
+        }.get(self.way):
+            y = y * 2
+        return y
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::lstm_lower.torch.importer.FixedStepsWarning")
+@pytest.mark.parametrize("way", ["many", "some", "equal", "later steps"])
+def test_what_evaluates_takes_no_sizes_at_which_the_module_does_something_else_then(way: str) -> None:
+    torch.manual_seed(0)
+    module = Elsewhere(way)
+    step = ll.from_torch(module, torch.randn(2, 6, 4), "mse", torch.optim.SGD(module.parameters(), 0.1))
+    trainer, x = ll.Trainer(step), torch.randn(13, 13, 4)
+    with pytest.raises(ll.InvalidInputError, match="'x' requires"):
+        trainer.predict({"x": x.numpy()})
+    with torch.no_grad():
+        expected = module.eval()(x[:2, :6])
+    np.testing.assert_allclose(trainer.predict({"x": x[:2, :6].numpy()})["output"], expected, rtol=1e-4, atol=1e-6)

@@ -315,6 +315,21 @@ def test_numbers_beside_infinite_ones_are_seen_to_be_others() -> None:
     assert list(uneven(ran, 6, 100)) == [(22, "a.py:1")]
 
 
+def test_numbers_of_several_calls_of_a_line_are_seen_to_be_others() -> None:
+    def ran(steps: int) -> tuple[Any, None]:
+        return {("getitem", "a.py:1"): [[place] for t in range(steps) for place in (t, min(t, 20))]}, None
+
+    assert list(uneven(ran, 6, 100)) == [(22, "a.py:1")]
+
+
+def test_numbers_of_calls_beside_the_loop_are_seen_to_be_others() -> None:
+    def ran(steps: int) -> tuple[Any, None]:
+        return {("mul", "a.py:1"): [[1 if steps < 30 else 2, steps]], ("view", "a.py:2"): [[3 * steps, 4]]}, None
+
+    assert list(uneven(ran, 6, 100)) == [(30, "a.py:1")]
+    assert not list(uneven(ran, 6, 7))
+
+
 class Tabled(nn.Module):
     """Takes at most as many steps as it has rows for, of which those from some on may be others."""
 
