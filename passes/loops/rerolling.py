@@ -5,7 +5,7 @@ loop, and the gradient is one loop and not T copies of a step.
 
 Precondition: four or more steps that are proven to be equal (`views/rows`): the same operators, attributes, weights and
 constants, on the results of the step before and on elements of sequences or other values from outside; results of the
-same shape in all steps; and steps that are worth a loop.
+same shape in all steps; and steps that are worth a loop. Loops within steps come first, as all steps then look alike.
 
 Whether a loop takes less time than its steps shows when it is optimised: `cost` estimates it in nodes. On the CPU
 provider, in ms of the steps and of their loop, with the estimates behind:
@@ -23,7 +23,9 @@ Postcondition: these steps are one Scan; results that were joined are its sequen
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
+import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
@@ -33,7 +35,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, Workspace
 from lstm_lower.graph.edit import detach, remove_unread
 from lstm_lower.graph.facts import Facts
-from lstm_lower.graph.subgraphs import subgraphs_of
+from lstm_lower.graph.subgraphs import subgraphs_of, with_inner
 from lstm_lower.passes.loops.views.rows import (
     Carried,
     Code,
@@ -119,13 +121,21 @@ class LoopRerolling(Pass):
         for alone in (True, False) if self.fuller else (False,):
             fits = self._fits(code, alone=alone, maps=maps)
             # The first of equals: its steps end where states are handed on.
-            best = max(fits if alone else itertools.islice(fits, 1), key=lambda each: each.nodes, default=None)
+            best = max(fits, key=lambda each: each.nodes, default=None) if alone else self._inner(fits)
             if best is not None:
                 best.run()
                 remove_unread(graph)
                 graph.sort()
                 return True
         return False
+
+    def _inner(self, fits: Iterator[_Rolling]) -> _Rolling | None:
+        """The first loop, or what its steps may be made of, which comes before: all rows of a table are alike."""
+        first = next(fits, None)
+        if first is None or not self.maps or (first.times == 1 and not first.inner_ops):
+            return first
+        parts = (each for each in fits if first.may_hold(each))
+        return max(parts, key=lambda each: (not each.inner_ops, each.nodes), default=first)
 
     def _fits(self, code: Code, *, alone: bool, maps: bool) -> Iterator[_Rolling]:
         """The largest loop of each choice; with `alone` those that read nothing that each of their steps is given."""
@@ -391,6 +401,29 @@ class _Rolling:
         nodes = [self.rows.rows[row][0] for row in self.order]
         count = len(nodes) + sum(len(graph) for node in nodes for graph in subgraphs_of(node))
         return count > 1 + 2 * self.stacked
+
+    @functools.cached_property
+    def ops(self) -> collections.Counter[ir.OperatorIdentifier]:
+        """How often a step has each operator."""
+        return collections.Counter(self.rows.rows[row][0].op_identifier() for row in self.order)
+
+    @functools.cached_property
+    def inner_ops(self) -> collections.Counter[ir.OperatorIdentifier]:
+        """How often loops within a step have each operator."""
+        graphs = itertools.chain(*(subgraphs_of(self.rows.rows[row][0]) for row in self.order))
+        return collections.Counter(
+            node.op_identifier() for graph in graphs for each in with_inner(graph) for node in each
+        )
+
+    @property
+    def times(self) -> int:
+        """Of how many steps of a smaller loop each one may be made, by its operators."""
+        return math.gcd(*self.ops.values())
+
+    def may_hold(self, other: _Rolling) -> bool:
+        """Whether a step may be several of another loop, or hold a loop of such steps."""
+        several = self.times > 1 and all(count * self.times == self.ops[op] for op, count in other.ops.items())
+        return other.ops <= self.inner_ops or several
 
     @property
     def nodes(self) -> int:
