@@ -175,7 +175,8 @@ KINKS: dict[str, tuple[str, list[list[float]], Any]] = {
     "l2_of_zero": ("ReduceL2", [[0, 0, 0], [3, 4, 0]], lambda x: torch.linalg.vector_norm(x, dim=1)),
     "l1_of_zero": ("ReduceL1", [[0, 0, 0], [3, -4, 0]], lambda x: torch.linalg.vector_norm(x, ord=1, dim=1)),
     "prod_of_zero": ("ReduceProd", [[0, 2, 3], [0, 0, 3], [1, 2, 3]], lambda x: x.prod(1)),
-    "far": ("ReduceLogSumExp", [[1000, 999, 0], [-1000, -1000, -1000]], lambda x: x.logsumexp(1)),
+    # The logarithm of a count is lost beside what stands for minus infinity: shares are 1 each.
+    "lost": ("ReduceLogSumExp", [[-1e30, -1e30, -1e30], [-1e9, -1e9, -2e9], [-2e7, -2e7, 5]], lambda x: x.logsumexp(1)),
 }
 
 
@@ -190,6 +191,14 @@ def test_kinks_are_as_in_pytorch(name: str) -> None:
     function(leaf).backward(torch.tensor(seed))
     assert leaf.grad is not None
     np.testing.assert_allclose(found, leaf.grad.numpy(), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("far", [1.0, 1e3, -1e4, -1e5])
+def test_shares_of_a_sum_far_from_zero_keep_their_digits(far: float) -> None:
+    points = (np.random.default_rng(0).normal(size=(50, 8)) + far).astype(np.float32)
+    model = model_of("ReduceLogSumExp", {"x": points, "axes": np.asarray([1])}, constants=("axes",), keepdims=0)
+    found = run(ll.gradient(model, "y", ["x"], seeds=True), {"x": points, "seed/y": np.ones(50, np.float32)})["grad/x"]
+    np.testing.assert_allclose(found, torch.tensor(points).double().softmax(1).numpy(), rtol=0, atol=5e-7)
 
 
 def test_products_with_zeros_have_second_derivatives() -> None:

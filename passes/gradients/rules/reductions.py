@@ -100,7 +100,6 @@ _SLOPES: dict[type[std.Reduction], Slope] = {
     # At zero PyTorch's norm has the gradient 0.
     std.ReduceL2: lambda x, y, dy: x * y.builder.where(_zero(y), 0, dy / y.builder.where(_zero(y), 1, y)),
     std.ReduceLogSum: lambda x, y, dy: dy / y.exp(),
-    std.ReduceLogSumExp: lambda x, y, dy: (x - y).exp() * dy,
 }
 
 
@@ -114,6 +113,20 @@ def _reduction(slope: Slope) -> Rule:
 
 for _view, _slope in _SLOPES.items():
     differentiates(_view)(_reduction(_slope))
+
+
+# By how much the shares of a sum may miss 1 for the rounding of its logarithm, which is then up to 2^17 in float32.
+_ROUNDING = 1 / 64
+
+
+@differentiates(std.ReduceLogSumExp)
+def _log_sum_exp(op: std.ReduceLogSumExp, b: Builder, dys: Cotangents) -> Gradients:
+    """Shares of the sum, exp(x - y); 1 each, as in PyTorch, of equal elements beside which y has no digits of it."""
+    reduced, x = _Reduced(op, b), b.operand(op)
+    shares = (x - reduced.kept(b.output(op))).exp()
+    total = reduced.total(shares)
+    total = b.where((total - 1).abs() < _ROUNDING, total, 1)
+    return expanded_like(shares * (reduced.kept(dys[0]) / total), x)
 
 
 @differentiates(std.ReduceMean)
