@@ -219,15 +219,9 @@ def _std_mean(n: AtenCall, x: Expr, dim: Axes = None, *, correction: Any = None,
 
 @translates(aten.logsumexp.default)
 def _log_sum_exp(n: AtenCall, x: Expr, dim: Axes, keepdim: bool = False) -> Expr:
-    """The logarithm of a sum of exponentials, in shares of the largest; minus infinity where all are."""
-    b, axes = n.b, axes_of(x, dim)
-    if not axes:
-        return x
+    """One node, whose gradient is PyTorch's also where x swallows the logarithm of a count, as -1e30 does."""
     x = widened(x.cast(n.dtype))
-    most = detached(x.reduce(std.ReduceMax, axes))
-    most = b.where(most.abs().equals(math.inf), 0, most)
-    result = (x - most).exp().sum(axes, keepdims=keepdim).log()
-    return result + (most if keepdim else most.squeeze(*axes))
+    return x.reduce(std.ReduceLogSumExp, axes_of(x, dim), keepdims=keepdim)
 
 
 def _root_of_powers(x: Expr, order: float, axes: list[int], *, keepdim: bool) -> Expr:
