@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +16,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from lstm_lower.torch.importer import FixedStepsWarning  # noqa: E402
-from tests.torch.test_python_loops import EXAMPLE, OTHERS, compare, loss_of  # noqa: E402
+from tests.torch.test_python_loops import EXAMPLE, OTHERS, check_open, compare, loss_of, open_step, sequence  # noqa: E402
 
 I, H = 3, 4  # noqa: E741
 
@@ -404,28 +403,22 @@ CASES: dict[type[nn.Module], Inputs] = {
     Samples: lambda b, t: (torch.randint(0, 9, (b, 2 * t + 1)),),
     Advantages: lambda b, t: (torch.randn(t + 1, b, I), torch.randn(t, b)),
     Upsampled: lambda b, t: (torch.randn(b, t, I), torch.rand(b, 4 * t)),
-    Late: lambda b, t: (torch.randn(b, t, I),),
     Mixed: lambda b, t: (torch.randn(b, t + 1, I), torch.rand(b, t)),
     MixedExactly: lambda b, t: (torch.randn(b, t + 1, I), torch.rand(b, t - 1)),
     Segments: lambda b, t: (torch.randn(b, 2 * t, I),),
-    Growing: lambda b, t: (torch.randn(b, t, I),),
     Pairs: lambda b, t: (torch.randn(b, 2 * t, I),),
     Marked: lambda b, t: (torch.randn(b, t, I), flags(b, t)),
     Returns: lambda b, t: (torch.randn(t + 1, b, I), torch.randn(t, b)),
     Joined: lambda b, t: (torch.randn(t, b, I), torch.randn(EXAMPLE[1] + 1), torch.randn(b, 2 * t)),
     LastValid: lambda b, t: (torch.randn(b, t, I), t - torch.arange(b) % 2),
-    **dict.fromkeys((Filled, FilledIfNeeded, Whole), lambda b, t: (torch.randn(b, t, I),)),
+    **dict.fromkeys((Late, Growing, Filled, FilledIfNeeded, Whole), sequence),
 }
 
 
 @functools.cache
 def opened(make: type[nn.Module]) -> tuple[nn.Module, Any]:
-    torch.manual_seed(0)
     module = make()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", FixedStepsWarning)
-        step = ll.from_torch(module, CASES[make](*EXAMPLE), loss_of, example_targets=(), what="gradients")
-    return module, step
+    return module, open_step(module, CASES[make](*EXAMPLE))
 
 
 @pytest.mark.slow
@@ -446,14 +439,8 @@ def test_batch_and_length_are_open(make: type[nn.Module]) -> None:
     ],
 )
 def test_chunks_are_open_whatever_the_example_is_of_them(make: type[nn.Module], steps: int, apart: int) -> None:
-    torch.manual_seed(0)
-    module = make()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", FixedStepsWarning)
-        step = ll.from_torch(module, torch.randn(2, steps, I), loss_of, example_targets=(), what="gradients")
-    session = ll.Session(step, providers=["CPUExecutionProvider"])
-    for more in range(0, 8 * apart, apart):
-        compare(module, session, (torch.randn(3, steps + more, I),))
+    sizes = [(2, steps), *((3, steps + more) for more in range(0, 8 * apart, apart))]
+    check_open(make(), sequence, sizes)
 
 
 @pytest.mark.parametrize(

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-import lstm_lower as ll
-
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from lstm_lower.torch.importer import FixedStepsWarning  # noqa: E402
-from tests.torch.test_python_loops import EXAMPLE, OTHERS, compare, loss_of  # noqa: E402
+from tests.torch.test_python_loops import check_open, sequence  # noqa: E402
 
 I, H = 3, 4  # noqa: E741
 
@@ -52,9 +48,9 @@ class Filling(nn.Module):
 
     def forward(self, x: Any) -> Any:
         results = torch.empty(*x.shape[:-1], I)
-        for number, sequence in enumerate(x):
+        for number, rows in enumerate(x):
             steps, state = torch.empty(x.shape[1], I), torch.zeros(H)
-            for t, row in enumerate(sequence):
+            for t, row in enumerate(rows):
                 state = self.decay * state + self.inward @ row
                 steps[t] = self.outward @ state
             results[number] = steps
@@ -69,18 +65,11 @@ def _graph(nodes: int, edges: int) -> tuple[Any, Any]:
 
 CASES: dict[type[nn.Module], Callable[[int, int], tuple[Any, ...]]] = {
     Aggregating: _graph,
-    Filling: lambda b, t: (torch.randn(b, t, I),),
+    Filling: sequence,
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
 def test_batch_and_length_are_open(make: type[nn.Module]) -> None:
-    torch.manual_seed(0)
-    module = make()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", FixedStepsWarning)
-        step = ll.from_torch(module, CASES[make](*EXAMPLE), loss_of, example_targets=(), what="gradients")
-    session = ll.Session(step, providers=["CPUExecutionProvider"])
-    for batch, steps in (EXAMPLE, *OTHERS):
-        compare(module, session, CASES[make](batch, steps))
+    check_open(make(), CASES[make])

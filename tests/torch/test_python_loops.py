@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from tests.support.recurrent_networks import CASES  # noqa: E402
 pytestmark = pytest.mark.filterwarnings("ignore:.*later steps are taken:lstm_lower.errors.LstmLowerWarning")
 
 EXAMPLE, OTHERS = (2, 5), ((3, 9), (1, 4), (4, 16))
+Sizes = Sequence[tuple[int, int]]
 # What takes a fifth of a minute and more, for what others show as well.
 HEAVY = {
     "DenseHistory",
@@ -41,17 +43,20 @@ FIXED = {
 }
 
 
+def sequence(batch: int, steps: int) -> tuple[Any, ...]:
+    return (torch.randn(batch, steps, 3),)
+
+
 def loss_of(result: Any) -> Any:
     parts = [result] if isinstance(result, torch.Tensor) else result
     return sum(part.square().mean() for part in parts)
 
 
-def step_of(name: str) -> tuple[Any, Any]:
-    torch.manual_seed(0)
-    make, inputs = CASES[name]
-    module = make()
-    options: dict[str, Any] = {"example_targets": (), "what": "gradients", "check": False}
-    return module, ll.from_torch(module, inputs(*EXAMPLE), loss_of, **options)
+def open_step(module: Any, inputs: tuple[Any, ...], **options: Any) -> Any:
+    """A module's gradients as a model; a loop whose length it fixes is an error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FixedStepsWarning)
+        return ll.from_torch(module, inputs, loss_of, example_targets=(), **{"what": "gradients", **options})
 
 
 def compare(module: Any, session: Any, inputs: tuple[Any, ...]) -> None:
@@ -68,26 +73,33 @@ def compare(module: Any, session: Any, inputs: tuple[Any, ...]) -> None:
             np.testing.assert_allclose(got[f"grad/{name}"], wanted, rtol=0, atol=1e-3 * scale, err_msg=name)
 
 
+def check_open(
+    module: Any, inputs: Callable[[int, int], tuple[Any, ...]], sizes: Sizes = (EXAMPLE, *OTHERS), **options: Any
+) -> None:
+    """Opens a module at the first batch and number of steps, and compares it with autograd at all of them."""
+    session = ll.Session(open_step(module, inputs(*sizes[0]), **options), providers=["CPUExecutionProvider"])
+    for batch, steps in sizes:
+        compare(module, session, inputs(batch, steps))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(CASES.keys() - FIXED - HEAVY))
 def test_batch_and_length_are_open(name: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", FixedStepsWarning)
-        module, step = step_of(name)
-    session = ll.Session(step, providers=["CPUExecutionProvider"])
-    for batch, steps in (EXAMPLE, *OTHERS):
-        compare(module, session, CASES[name][1](batch, steps))
+    make, inputs = CASES[name]
+    check_open(make(), inputs, check=False)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(FIXED - HEAVY))
 def test_a_length_that_stays_fixed_is_told(name: str) -> None:
     told = r"axis 1 of 'x' \(a loop in Python goes over 5 steps \(recurrent_networks.py:\d+\); .*ll\.scan"
+    make, inputs = CASES[name]
+    module = make()
     with pytest.warns(FixedStepsWarning, match=told):
-        module, step = step_of(name)
+        step = ll.from_torch(module, inputs(*EXAMPLE), loss_of, example_targets=(), what="gradients", check=False)
     fixed = json.loads(next(entry.value for entry in step.metadata_props if entry.key == FIXED_AXES))
     assert "1" in fixed["x"]
-    compare(module, ll.Session(step, providers=["CPUExecutionProvider"]), CASES[name][1](4, EXAMPLE[1]))
+    compare(module, ll.Session(step, providers=["CPUExecutionProvider"]), inputs(4, EXAMPLE[1]))
 
 
 class TwoLengths(torch.nn.Module):

@@ -21,7 +21,7 @@ from lstm_lower.records import certificate  # noqa: E402
 from lstm_lower.torch.aten.registry import line  # noqa: E402
 from lstm_lower.torch.importer import FixedStepsWarning  # noqa: E402
 from lstm_lower.torch.lengths import STEPS  # noqa: E402
-from tests.torch.test_python_loops import EXAMPLE, OTHERS, compare, loss_of  # noqa: E402
+from tests.torch.test_python_loops import EXAMPLE, check_open, compare, loss_of, open_step, sequence  # noqa: E402
 
 I, H = 3, 4  # noqa: E741
 
@@ -109,26 +109,13 @@ class Skipping(nn.Module):
         return torch.stack(states, 1)
 
 
-CASES: dict[type[nn.Module], Callable[[int, int], tuple[Any, ...]]] = {
-    Dilated: lambda b, t: (torch.randn(b, t, I),),
-    ThreeBefore: lambda b, t: (torch.randn(b, t, I),),
-    TwoBefore: lambda b, t: (torch.randn(b, t, I),),
-    InTurn: lambda b, t: (torch.randn(b, t, I),),
-    Skipping: lambda b, t: (torch.randn(b, t, I),),
-}
+CASES = Dilated, ThreeBefore, TwoBefore, InTurn, Skipping
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
 def test_batch_and_length_are_open(make: type[nn.Module]) -> None:
-    torch.manual_seed(0)
-    module = make()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", FixedStepsWarning)
-        step = ll.from_torch(module, CASES[make](*EXAMPLE), loss_of, example_targets=(), what="gradients")
-    session = ll.Session(step, providers=["CPUExecutionProvider"])
-    for batch, steps in (EXAMPLE, *OTHERS):
-        compare(module, session, CASES[make](batch, steps))
+    check_open(make(), sequence)
 
 
 class Far(nn.Module):
@@ -161,7 +148,7 @@ def test_a_line_that_pytorch_has_written_is_none_of_a_reason() -> None:
 class Timed(nn.Module):
     """Weighs each step by a number that Python computes of the step's place, and the last state by one of all."""
 
-    def __init__(self, weight: Callable[[int, int], float], filled: bool) -> None:
+    def __init__(self, weight: Callable[[int, int], float], *, filled: bool) -> None:
         super().__init__()
         self.own, self.weight, self.filled = nn.Linear(I + 1, I), weight, filled
 
@@ -197,22 +184,12 @@ FUNCTIONS: dict[str, Callable[[int, int], float]] = {
 }
 
 
-def opened(weight: Callable[[int, int], float], *, filled: bool = False) -> tuple[nn.Module, Any]:
-    torch.manual_seed(0)
-    module = Timed(weight, filled)
-    step = ll.from_torch(module, torch.randn(2, 5, I), loss_of, example_targets=(), what="gradients")
-    return module, ll.Session(step, providers=["CPUExecutionProvider"])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("filled", [False, True], ids=["scaled", "filled"])
 @pytest.mark.parametrize("weight", FUNCTIONS.values(), ids=FUNCTIONS)
 def test_a_function_of_the_step_is_one_of_any_length(weight: Callable[[int, int], float], filled: bool) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", FixedStepsWarning)
-        module, session = opened(weight, filled=filled)
-    for batch, steps in ((2, 5), (3, 1), (1, 2), (2, 40), (1, 300)):
-        compare(module, session, (torch.randn(batch, steps, I),))
+    sizes = (EXAMPLE, (3, 1), (1, 2), (2, 40), (1, 300))
+    check_open(Timed(weight, filled=filled), sequence, sizes)
 
 
 KEPT: dict[str, tuple[Callable[[int, int], float], str]] = {
@@ -227,7 +204,8 @@ KEPT: dict[str, tuple[Callable[[int, int], float], str]] = {
 @pytest.mark.parametrize(("weight", "told"), KEPT.values(), ids=KEPT)
 def test_numbers_that_no_formula_makes_fix_the_length(weight: Callable[[int, int], float], told: str) -> None:
     with pytest.warns(FixedStepsWarning, match=told):
-        _, session = opened(weight)
+        step = ll.from_torch(Timed(weight, filled=False), sequence(2, 5), loss_of, example_targets=(), what="gradients")
+    session = ll.Session(step, providers=["CPUExecutionProvider"])
     with pytest.raises(ll.InvalidInputError, match="requires shape"):
         session.run({"x": torch.randn(2, 12, I).numpy()})
 
@@ -419,9 +397,7 @@ MADE_BEFORE: dict[str, Callable[[Any, int], Any]] = {
 @pytest.mark.parametrize("weights", MADE_BEFORE.values(), ids=MADE_BEFORE)
 def test_numbers_that_are_made_before_the_loop_are_of_any_length(weights: Callable[[Any, int], Any]) -> None:
     module = Outside(weights)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", FixedStepsWarning)
-        step = ll.from_torch(module, torch.randn(2, 5, I), loss_of, example_targets=(), what="input_gradient")
+    step = open_step(module, sequence(*EXAMPLE), what="input_gradient")
     session = ll.Session(step, providers=["CPUExecutionProvider"])
     for batch, steps in ((3, 40), (1, 1)):
         x = torch.randn(batch, steps, I, requires_grad=True)
@@ -446,12 +422,7 @@ class Scheduled(nn.Module):
 
 @pytest.mark.slow
 def test_a_schedule_over_all_steps_is_one_of_any_number() -> None:
-    torch.manual_seed(0)
-    module = Scheduled()
-    step = ll.from_torch(module, torch.randn(2, 5, I), loss_of, example_targets=(), what="gradients")
-    session = ll.Session(step, providers=["CPUExecutionProvider"])
-    for batch, steps in ((2, 5), (3, 2), (1, 40), (2, 1)):
-        compare(module, session, (torch.randn(batch, steps, I),))
+    check_open(Scheduled(), sequence, ((2, 5), (3, 2), (1, 40), (2, 1)))
 
 
 class Warped(nn.Module):
@@ -501,11 +472,7 @@ class Visiting(nn.Module):
 
 @pytest.mark.slow
 def test_sizes_that_are_a_number_of_steps_by_chance_stay_as_they_are() -> None:
-    module = Visiting()
-    step = ll.from_torch(module, torch.randn(2, 5, I), loss_of, example_targets=(), what="gradients")
-    session = ll.Session(step, providers=["CPUExecutionProvider"])
-    for batch, steps in (EXAMPLE, *OTHERS):
-        compare(module, session, (torch.randn(batch, steps, I),))
+    check_open(Visiting(), sequence)
 
 
 class Kept(nn.Module):
@@ -530,11 +497,7 @@ class Kept(nn.Module):
 
 @pytest.mark.slow
 def test_states_that_begin_as_a_kept_tensor_are_as_those_that_begin_anew() -> None:
-    module = Kept()
-    step = ll.from_torch(module, torch.randn(2, 5, I), loss_of, example_targets=(), what="gradients")
-    session = ll.Session(step, providers=["CPUExecutionProvider"])
-    for batch, steps in (EXAMPLE, *OTHERS):
-        compare(module, session, (torch.randn(batch, steps, I),))
+    check_open(Kept(), sequence)
 
 
 class KeptPairs(nn.Module):
