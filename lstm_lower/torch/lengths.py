@@ -9,7 +9,6 @@ import collections
 import contextlib
 import dataclasses
 import itertools
-import math
 import sys
 import types as python
 from collections.abc import Collection, Mapping, Sequence
@@ -19,7 +18,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lstm_lower.passes.loops.step_counts import STEPS, Length, slope_of, with_rest
+from lstm_lower.passes.loops.step_counts import STEPS, Call, Length, are_even, growth, likely, risen, with_rest
 from lstm_lower.records.lengths import Law, Place
 from lstm_lower.torch.axes import Axes, Requested
 from lstm_lower.torch.control_flow import any_length
@@ -28,15 +27,11 @@ from lstm_lower.torch.modes import Args, FunctionMode, Kwargs
 from lstm_lower.torch.pytorch_errors import is_users
 from lstm_lower.torch.trials import FORMS, RefusedError, Trials, of_fewer
 
-# How often a line runs at least that is one of a loop.
-_REPEATED = 2
-
 # Calls in a few steps that take half a minute to trace and to roll up.
 _MANY_CALLS = 4096
 
 # Function and line of the module's code -> how often it is called.
-_Call = tuple[Any, str]
-Calls = Mapping[_Call, int]
+Calls = Mapping[Call, int]
 
 
 class Counting(FunctionMode):
@@ -48,7 +43,7 @@ class Counting(FunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.numbers: dict[_Call, list[list[float]]] = {}
+        self.numbers: dict[Call, list[list[float]]] = {}
         self._weights: dict[int, int] = collections.defaultdict(itertools.count().__next__)
 
     def on_call(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -99,15 +94,16 @@ class Lengths:
         self._wanted, self._traced = wanted, traced
         self._trials, self.sizes = trials, trials.sizes
         self._taken = set(closed)
-        self._tried: list[Any] = []
         # What `_try` was given where some lines run more often evenly, and others do not.
-        self._uneven: list[tuple[int, Place, int, set[int]]] = []
+        self._uneven: list[tuple[Mapping[Place, int], int]] = []
         # By how much axes may be larger, all at once, without that more is called.
         self._in_vain: Mapping[Place, int] = {}
         self.found: list[Length] = []
         self._example = calls if wanted else {}
+        # Sizes that are not the example's -> what is called.
+        self._known = {frozenset[tuple[Place, int]](): self._example}
         # What runs in steps that no length is known of.
-        self._left = {call: count for call, count in self._example.items() if count >= _REPEATED}
+        self._left = {call: self._example[call] for call in risen({}, self._example)}
         if self._left:
             self._find()
         self.found = self.found if self._all_run() else []
@@ -121,44 +117,43 @@ class Lengths:
         if small and self._calls({place: size + more[size] for place, size in small.items()}) == self._example:
             self._in_vain = {place: more[size] for place, size in small.items()}
         for form, (place, size) in itertools.product(FORMS, small.items()):
-            self._try(form, place, size, {size})
-        counts = {*self._left.values()}
-        # Small steps first: of some modules several of them make another one, too.
-        likely = counts, {count + 1 for count in counts}, {*self.sizes.values()} if counts else ()
-        numbers = [steps for each in likely for steps in sorted(each, reverse=True) if steps >= _REPEATED]
-        # Sizes that are one off, or by a part of a step, are so by chance more often than multiples.
-        for steps, within, form, place in itertools.product(numbers, (1, math.inf), FORMS, self.sizes):
-            if self._left:
-                sizes = {size for size in self.sizes.values() if slope_of(size, steps) and size % steps < within}
-                self._try(form, place, steps, sizes)
+            self._try(dict.fromkeys(self._group(form, place, {size}), 1), size)
+        counts = sorted({*self._left.values()})
+        ways = likely(counts, self.sizes.values()), FORMS, self.sizes.items()
+        for (steps, slopes), form, (place, size) in itertools.product(*ways):
+            if self._left and size in slopes:
+                self._try({each: slopes[self.sizes[each]] for each in self._group(form, place, slopes)}, steps)
+        for steps, form, (place, size) in itertools.product(counts, FORMS, self.sizes.items()):
+            if calls := [call for call, count in self._left.items() if count == steps < size]:
+                group = self._group(form, place, {size})
+                slope = growth(group, size, calls, self._calls)
+                # A step may run a line more than once.
+                self._try(dict.fromkeys(group, slope), min(steps, -(-size // max(slope, 1))))
         for each in self._uneven:
             self._try(*each, evenly=any)
 
-    def _try(self, form: int, place: Place, steps: int, sizes: set[int], evenly: Any = all) -> None:
+    def _try(self, slopes: Mapping[Place, int], steps: int, evenly: Any = all) -> None:
         """Makes a length of axes if lines run more often where they are larger; these are left no more."""
-        if place in self._taken or self.sizes[place] not in sizes:
+        vain = all(slope <= self._in_vain.get(each, 0) for each, slope in slopes.items())
+        if vain or not self._taken.isdisjoint(slopes):
             return
-        slopes = {each: slope_of(self.sizes[each], steps) for each in self._group(form, place, sizes)}
-        if (evenly, slopes) in self._tried or all(
-            slope <= self._in_vain.get(each, 0) for each, slope in slopes.items()
-        ):
-            return
-        self._tried.append((evenly, slopes))
         longer = self._calls({each: self.sizes[each] + slope for each, slope in slopes.items()})
-        more = [call for call, count in longer.items() if count > max(self._example.get(call, 0), _REPEATED - 1)]
+        more = risen(self._example, longer)
         if not more:
             return
         laws = {each: Law(slope, self.sizes[each] - slope * steps) for each, slope in slopes.items()}
         length = Length(laws, steps, self._traced, more[0][1])
+        again, chunks = self._traced > STEPS, max(slopes.values()) > 1
         # What another input has beside what is read of it suffices for a step more, and so does a part of a step.
-        far = max(steps, self._traced) + 2
+        far = max(steps, self._traced) * (1 + (again and not chunks)) + 2
         further = self._calls(length.sizes(far))
-        counts = ([each.get(call, 0) for each in (self._example, longer, further)] for call in more)
-        even = [last - first == (far - steps) * (second - first) for first, second, last in counts]
+        # Steps that are not alike after all may be so by lines that run behind others in every few of them.
+        more = risen(self._example, further) if again else more
+        even = are_even(more, (self._example, longer, further), far - steps)
         # Steps each of which is many of others would take long to trace.
-        long = max(slopes.values()) > 1 and sum(further.values()) > _MANY_CALLS
+        long = chunks and sum(further.values()) > _MANY_CALLS
         if not evenly(even) or (long and evenly is all):
-            self._uneven += [(form, place, steps, sizes)] * any(even)
+            self._uneven += [(slopes, steps)] * any(even)
             return
         for each in slopes:
             # What may stay as it is is as large by chance.
@@ -207,7 +202,10 @@ class Lengths:
         return [each for each in self._trials.group(form, place, sizes) if each not in self._taken]
 
     def _calls(self, sizes: Mapping[Place, int]) -> Calls:
-        return self._run(self._trials.at(sizes))
+        others = frozenset(sizes.items() - self.sizes.items())
+        if others not in self._known:
+            self._known[others] = self._run(self._trials.at(sizes))
+        return self._known[others]
 
     def _run(self, inputs: Sequence[Tensor]) -> Calls:
         """What the module calls; nothing where it does not take the inputs."""

@@ -9,7 +9,8 @@ import bisect
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,10 @@ from lstm_lower.records.lengths import Law, Place
 # Steps that are traced: four that are rolled up (`LoopRerolling`), and others at either end; and where a loop of so few
 # is another one than that of one more, so that more of them are first and last ones.
 STEPS, MORE_STEPS = 6, 8
+
+
+# What is called, and the line of code that does.
+Call = tuple[Any, str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,18 +90,48 @@ class Length:
         return records.Length(records.by_input(self.laws), least)
 
 
-def slope_of(size: int, steps: int) -> int:
+# How often a line runs at least that is one of a loop.
+_REPEATED = 2
+
+
+def risen(before: Mapping[Call, int], after: Mapping[Call, int]) -> list[Call]:
+    """What is called more often than before, and twice or more."""
+    return [call for call, count in after.items() if count > max(before.get(call, 0), _REPEATED - 1)]
+
+
+def are_even(calls: Iterable[Call], counts: Sequence[Mapping[Call, int]], further: int) -> list[bool]:
+    """Whether what is called grows by as much with each step: how often it is before one, behind it, and so many on."""
+    each = ([ran.get(call, 0) for ran in counts] for call in calls)
+    return [last - first == further * (second - first) for first, second, last in each]
+
+
+def likely(counts: Collection[int], sizes: Collection[int]) -> Iterator[tuple[int, dict[int, int]]]:
+    """Numbers of steps that there may be, the likeliest first, with sizes and how much of them comes with each step.
+
+    Args:
+        counts: how often lines run.
+        sizes: those of the example.
+    """
+    # Small steps first: of some modules several of them make another one, too.
+    each = counts, {count + 1 for count in counts}, {*sizes} if counts else ()
+    numbers = [steps for some in each for steps in sorted(some, reverse=True) if steps >= _REPEATED]
+    # Sizes that are one off, or by a part of a step, are so by chance more often than multiples.
+    for steps, within in itertools.product(numbers, (1, math.inf)):
+        slopes = {size: _slope(size, steps) for size in sizes if size % steps < within}
+        yield steps, {size: slope for size, slope in slopes.items() if slope}
+
+
+def _slope(size: int, steps: int) -> int:
     """How much of a size comes with each of some steps, if hardly anything is left or one is missing; 0 else."""
     slope, rest = divmod(size, steps)
     return slope if rest < max(slope, 2) else int(size == steps - 1)
 
 
-def with_rest(
-    length: Length,
-    sizes: Mapping[Place, int],
-    calls: Sequence[Any],
-    ran: Callable[[Mapping[Place, int]], Mapping[Any, int]],
-) -> Length:
+# Axes with their sizes -> how often what is called.
+Ran = Callable[[Mapping[Place, int]], Mapping[Call, int]]
+
+
+def with_rest(length: Length, sizes: Mapping[Place, int], calls: Sequence[Call], ran: Ran) -> Length:
     """A length that sizes between whole chunks have, too, where as much is called for them as for whole ones.
 
     Args:
@@ -108,19 +143,45 @@ def with_rest(
     (place, law), *_ = length.laws.items()
     if law.slope == 1 or {*length.laws.values()} != {law} or law.times is not None:
         return length
-    size, slope = sizes[place], law.slope
-
-    def counts(further: int) -> list[int]:
-        each = ran(dict.fromkeys(length.laws, size + further))
-        return [each.get(call, 0) for call in calls]
-
-    few, more = counts(0), counts(slope)
-    if not all(counts(further) in (few, more) for further in (1, slope - 1)):
+    size, slope, counts = sizes[place], law.slope, _counts(length.laws, sizes[place], calls, ran)
+    if not all(counts(further) in (counts(0), counts(slope)) for further in (1, slope - 1)):
         return length
-    stop = size + bisect.bisect_left(range(slope), x=True, lo=1, key=lambda further: counts(further) != few)
+    stop = size + _change(counts, 0, slope)
     between = Law(slope, -(-stop % slope), rest=slope - 1)
     laws, example = dict.fromkeys(length.laws, between), (size - between.offset) // slope
     return dataclasses.replace(length, laws=laws, example=example)
+
+
+def growth(places: Collection[Place], size: int, calls: Sequence[Call], ran: Ran) -> int:
+    """How much of a size comes with a step, by where two more of them begin; 0 where that is nowhere near.
+
+    Args:
+        places: axes of one size.
+        size: that of the example.
+        calls: what is called once a step.
+        ran: how often what is called for other sizes.
+    """
+    counts = _counts(places, size, calls, ran)
+    if counts(size) <= counts(0):
+        return 0
+    first = _change(counts, 0, size)
+    return _change(counts, first, first + size) - first
+
+
+def _counts(places: Collection[Place], size: int, calls: Sequence[Call], ran: Ran) -> Callable[[int], list[int]]:
+    """How often what is called where axes of a size are larger by a number."""
+
+    @functools.cache
+    def counts(further: int) -> list[int]:
+        each = ran(dict.fromkeys(places, size + further))
+        return [each.get(call, 0) for call in calls]
+
+    return counts
+
+
+def _change(counts: Callable[[int], list[int]], start: int, stop: int) -> int:
+    """The first number behind one at which something else is counted, up to another number."""
+    return bisect.bisect_left(range(stop), x=True, lo=start + 1, key=lambda further: counts(further) > counts(start))
 
 
 def open_in_trace(
@@ -154,8 +215,8 @@ def products(lengths: Sequence[Length], longer: Length | None = None) -> list[tu
     ]
 
 
-# What is called, and the line of code that does -> the numbers that each call is handed.
-Calls = Mapping[tuple[Any, str], Sequence[Sequence[float]]]
+# What is called -> the numbers that each call is handed.
+Calls = Mapping[Call, Sequence[Sequence[float]]]
 
 
 def uneven(ran: Callable[[int], tuple[Calls, Any]], few: int, far: int) -> Iterator[tuple[int, str]]:
@@ -169,7 +230,7 @@ def uneven(ran: Callable[[int], tuple[Calls, Any]], few: int, far: int) -> Itera
         far: a large one.
     """
 
-    def is_odd(call: tuple[Any, str], steps: int) -> bool:
+    def is_odd(call: Call, steps: int) -> bool:
         first, second, last = (ran(each)[0].get(call, ()) for each in (few, few + 1, steps))
         a_step = len(second) - len(first)
         if len(last) - len(first) != a_step * (steps - few):
