@@ -222,7 +222,7 @@ class _Extrapolation:
                 _set_dim(inputs[name], axis, _dimension(length) if law == first else f"{name}_dim_{axis}")
         for values in self.shapes.items():
             self._open(*values)
-        sizes = [_steps(b, inputs, length) for length in self.lengths]
+        sizes = [_steps(b, inputs, length, least) for length, least in zip(self.lengths, self.least, strict=True)]
         formulas = Formulas(b, sizes, [length.steps for length in self.lengths])
         edits = {place: arrays for place, arrays in self.edits.items() if not _are_identical(arrays)}
         for (node, index), arrays in edits.items():
@@ -384,8 +384,8 @@ def _size(b: Builder, inputs: Mapping[str, ir.Value], place: Place) -> Expr:
     return b.op(std.Shape, b.wrap(inputs[name]), start=axis, end=axis + 1).squeeze(0)
 
 
-def _steps(b: Builder, inputs: Mapping[str, ir.Value], length: Length) -> Expr:
-    """The number of steps, read off the first axis that goes by it; other sizes than the laws' make a run fail."""
+def _steps(b: Builder, inputs: Mapping[str, ir.Value], length: Length, least: int) -> Expr:
+    """The number of steps, read off the first axis that goes by it; a run fails for other sizes and for fewer steps."""
     first, *_ = laws = list(length.laws.items())
     size = _size(b, inputs, first[0])
     if first[1].times is not None:
@@ -399,7 +399,8 @@ def _steps(b: Builder, inputs: Mapping[str, ir.Value], length: Length) -> Expr:
             apart = b.op(std.Abs, _size(b, inputs, place) - (steps * slope + law.offset))
             apart = apart / (law.rest + 1) if law.rest else apart
             steps = steps.unsqueeze(0).take(apart)
-    return steps
+    # Of fewer steps what stands beside loops might be read as theirs.
+    return steps if least == 1 else steps.unsqueeze(0).take((-steps + least).maximum(0))
 
 
 def _set_dim(value: ir.Value, axis: int, dim: str | None) -> None:

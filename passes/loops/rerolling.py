@@ -209,6 +209,7 @@ def _candidates(
     orders = [_order(code, group) for group in sorted(many, key=lambda group: not std.Product.matches(group[0]))]
     # Of steps that read states of several steps before every second or third ones are chains, too: all of them first.
     apart = sorted((_interleaved(*each) for each in orders), key=len, reverse=True)
+    late: list[Sequence[ir.Node]] = []
     for number, chains in enumerate(itertools.chain([apart], (_chains(*each, maps=maps) for each in orders))):
         for chain in chains:
             several = {*range(1, MOST_OF_A_KIND + 1), *(len(chain) // count for count in counts)} - {0}
@@ -220,6 +221,9 @@ def _candidates(
                 for choice in choices if maps else [*choices, [steps[1:-1]]]:
                     if found := [seeds for seeds in choice if len(seeds) >= LEAST_STEPS]:
                         yield found
+                late += [steps[:-1], steps[1:-1]] if maps else []
+    # A map that lacks a loop's last step is one of what others have left.
+    yield from ([seeds] for seeds in late if len(seeds) >= LEAST_STEPS)
 
 
 def _groups(code: Code, told: Callable[[Code, ir.Value], ir.Value | None]) -> dict[Hashable, list[ir.Node]]:

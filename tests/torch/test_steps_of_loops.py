@@ -7,7 +7,10 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import onnxruntime
 import pytest
+from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
 import lstm_lower as ll
 
@@ -16,7 +19,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from lstm_lower.errors import LstmLowerWarning  # noqa: E402
-from lstm_lower.passes.loops.step_counts import uneven  # noqa: E402
+from lstm_lower.passes.loops.step_counts import growth, uneven  # noqa: E402
 from lstm_lower.records import certificate  # noqa: E402
 from lstm_lower.torch.aten.registry import line  # noqa: E402
 from lstm_lower.torch.importer import FixedStepsWarning  # noqa: E402
@@ -109,13 +112,78 @@ class Skipping(nn.Module):
         return torch.stack(states, 1)
 
 
-CASES = Dilated, ThreeBefore, TwoBefore, InTurn, Skipping
+class LastOfAll(nn.Module):
+    """Does more with the last state, before it makes a result of it as of all others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.last, self.head = nn.GRUCell(I, H), nn.Linear(H, H), nn.Linear(H, 2)
+
+    def forward(self, x: Any) -> Any:
+        h, made = x.new_zeros(x.size(0), H), []
+        for t in range(x.size(1)):
+            h = self.cell(x[:, t], h)
+            if t == x.size(1) - 1:
+                h = torch.tanh(self.last(h))
+            made.append(self.head(h))
+        return torch.stack(made, 1)
+
+
+class LastGated(LastOfAll):
+    """The same of an LSTM whose last state a gate of its own scales, and which is returned, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.LSTMCell(I, H)
+
+    def forward(self, x: Any) -> Any:
+        h, c, made = x.new_zeros(x.size(0), H), x.new_zeros(x.size(0), H), []
+        for t in range(x.size(1)):
+            h, c = self.cell(x[:, t], (h, c))
+            h = h * torch.sigmoid(self.last(h)) if t == x.size(1) - 1 else h
+            made.append(torch.relu(self.head(h)))
+        return torch.stack(made, 1), h
+
+
+class LastSummed(LastOfAll):
+    """Sums up a loss of each step."""
+
+    def forward(self, x: Any) -> Any:
+        h, total = x.new_zeros(x.size(0), H), 0
+        for t in range(x.size(1)):
+            h = self.cell(x[:, t], h)
+            h = torch.tanh(self.last(h)) if t == x.size(1) - 1 else h
+            total = total + self.head(h).square().mean()
+        return total
+
+
+class BothEnds(LastOfAll):
+    """Does more with the first and with the last state."""
+
+    def forward(self, x: Any) -> Any:
+        h, made = x.new_zeros(x.size(0), H), []
+        for t in range(x.size(1)):
+            h = self.cell(x[:, t], h)
+            if t in {0, x.size(1) - 1}:
+                h = torch.tanh(self.last(h))
+            made.append(self.head(h))
+        return torch.stack(made, 1)
+
+
+CASES = Dilated, ThreeBefore, TwoBefore, InTurn, Skipping, LastOfAll, LastGated, LastSummed, BothEnds
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
 def test_batch_and_length_are_open(make: type[nn.Module]) -> None:
     check_open(make(), sequence)
+
+
+def test_fewer_steps_than_stand_beside_loops_fail_in_onnxruntime_itself() -> None:
+    step = open_step(LastSummed(), sequence(*EXAMPLE), dynamic_shapes={"x": [0, 1]}, check=False)
+    session = onnxruntime.InferenceSession(step.SerializeToString(), providers=["CPUExecutionProvider"])
+    with pytest.raises(InvalidArgument, match="'steps/Gather'"):
+        session.run(None, {"x": np.zeros((2, 1, I), np.float32)})
 
 
 class Far(nn.Module):
@@ -306,6 +374,13 @@ def test_numbers_of_calls_beside_the_loop_are_seen_to_be_others() -> None:
 
     assert list(uneven(ran, 6, 100)) == [(30, "a.py:1")]
     assert not list(uneven(ran, 6, 7))
+
+
+@pytest.mark.parametrize("size", range(5, 19))
+def test_how_much_of_a_size_a_chunk_is_shows_where_further_ones_begin(size: int) -> None:
+    call, place = ("linear", "a.py:1"), ("x", 1)
+    for begun in (0, 3):  # chunks count when they are whole, or as soon as they begin
+        assert growth([place], size, [call], lambda sizes, more=begun: {call: (sizes[place] + more) // 4}) == 4
 
 
 class Tabled(nn.Module):
