@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch._guards import detect_fake_mode
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_map_only, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map_only, tree_unflatten
 
 from lstm_lower.replacement import replaced
 from lstm_lower.torch.aten.storage import memory
@@ -244,18 +244,18 @@ _UNCHECKED: dict[Any, Callable[..., None]] = {
 def batches_first() -> contextlib.AbstractContextManager[None]:
     """Lets `vmap` batch along first axes alone, as a trace of any other one holds tensors of the trace itself."""
     module: Any = torch._functorch.apis
+    vmap: Any = torch._functorch.vmap
     before = module.vmap_impl
 
     def moved(
         func: Function, in_dims: Any, out_dims: Any, randomness: str, chunk_size: int | None, *args: Any, **options: Any
     ) -> Any:
-        _, axes, leaves, spec = torch._functorch.vmap._process_batched_inputs(in_dims, args, func)
+        _, axes, leaves, spec = vmap._process_batched_inputs(in_dims, args, func)
         args = tree_unflatten([x.movedim(axis, 0) if axis else x for axis, x in zip(axes, leaves, strict=True)], spec)
         in_dims = tree_unflatten([None if axis is None else 0 for axis in axes], spec)
-        if not isinstance(out_dims, int):
-            return before(func, in_dims, out_dims, randomness, chunk_size, *args, **options)
-        result = before(func, in_dims, 0, randomness, chunk_size, *args, **options)
-        return tree_map(lambda x: x.movedim(0, out_dims), result) if out_dims else result
+        results, spec = tree_flatten(before(func, in_dims, 0, randomness, chunk_size, *args, **options))
+        axes = vmap._broadcast_to_and_flatten(out_dims, spec) or out_dims  # (1,) of one tensor
+        return tree_unflatten([x.movedim(0, axis) for x, axis in zip(results, axes, strict=True)], spec)
 
     return replaced(module, "vmap_impl", moved)
 

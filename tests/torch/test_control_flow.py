@@ -135,7 +135,8 @@ class Flow(nn.Module):
             lambda number, held: (number + 1, {"y": held["y"] * 2}),
             (x.sum() * 0, {"y": x}),
         )[1]["y"]
-        columns = torch.vmap(self.layer, in_dims=1, out_dims=1)(x)
+        rows, columns = torch.vmap(lambda row: (row, self.layer(row)), in_dims=1, out_dims=(0, 1))(x)
+        columns = torch.vmap(torch.sub, in_dims=1, out_dims=(1,))(columns + x, rows.movedim(0, 1))
         return twice + more["y"] + last["sum"][0][:, None] + sums + looped + columns
 
     def nested_plain(self, x: Any) -> Any:
