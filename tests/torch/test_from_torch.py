@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 from typing import Any
 
@@ -242,6 +243,22 @@ def test_weights_that_a_module_returns_are_trained_and_names_are_kept_apart(trac
     results = {"y", "output_scale", "output_shift", "output_target", "output_x", "of_0", "output_of_0"}
     assert {name for name in got if not name.startswith("grad/")} == {"loss", *results}
     np.testing.assert_array_equal(got["output_scale"], [2, 3])
+
+
+@dataclasses.dataclass
+class Pair:
+    first: Any
+    second: Any
+
+
+class OfPairs(nn.Linear):
+    def forward(self, pair: Any) -> Any:
+        return super().forward(pair.first) * pair.second
+
+
+def test_inputs_may_be_dataclasses() -> None:
+    step = ll.from_torch(OfPairs(3, 2), (Pair(torch.randn(4, 3), torch.randn(4, 2)),), "mse", what="gradients")
+    assert [each.name for each in step.graph.input][:2] == ["pair_first", "pair_second"]
 
 
 class Turning(nn.Module):

@@ -155,9 +155,29 @@ def test_gradients_are_clipped_before_it() -> None:
     np.testing.assert_allclose(trainer.weights()["weight"], module.weight.detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
+class _Counting(torch.optim.SGD):
+    """Changes what a trace does not hold."""
+
+    def __init__(self, module: Any, change: Callable[[Any], None]) -> None:
+        super().__init__(module.parameters(), 0.1)
+        self.change, self.count = change, 0
+        for x in module.parameters():
+            self.state[x]["seen"] = torch.zeros(())
+
+    def step(self, closure: Any = None) -> Any:
+        super().step(closure)
+        self.change(self)
+
+
 _REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a closure": (lambda module: torch.optim.LBFGS(module.parameters()), "LBFGS, which fails with"),
     "a first step that is special": (lambda module: _First(module.parameters(), 0.1, momentum=0.9), "first step in"),
+    "a number of its own": (lambda module: _Counting(module, lambda it: vars(it).update(count=1)), "keeps count on it"),
+    "a rate": (
+        lambda module: _Counting(module, lambda it: it.param_groups[0].update(lr=0.2)),
+        "Counting, which sets it",
+    ),
+    "a state that goes": (lambda module: _Counting(module, lambda it: it.state.clear()), "parts stay, got _Counting"),
     "a branch": (lambda module: _Warming(module.parameters(), 0.1, waits=3), "_Warming: .*data-dependent"),
 }
 
