@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import json
-import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
@@ -37,7 +36,7 @@ from lstm_lower.torch import examples, losses, optimizers, pytorch_errors, state
 from lstm_lower.torch.autograd_comparison import Asked, OtherSizesError, TorchStep, certified, gradients_unseen
 from lstm_lower.torch.axes import DynamicShapes
 from lstm_lower.torch.export import Exported, Traced, closed_further, settled, steps_closed, trace
-from lstm_lower.torch.interface import ModuleOperands, as_tensors, brief, named_tensors, numbers
+from lstm_lower.torch.interface import ModuleOperands, as_tensors, brief, named_tensors
 from lstm_lower.torch.own_gradients import OwnGradientsTakenPass, results_alone, tied
 from lstm_lower.torch.size_comparison import OpenSizes
 from lstm_lower.torch.wrappers import module_of
@@ -211,13 +210,13 @@ class _Making(Asked):
         if evaluated is exported:
             making = [EvaluationPass(self.formula, what, making)]
         passes: list[Pass] = [
-            ModuleStatePass(module, others),
+            ModuleStatePass(others),
             *preparing_passes(),
             # A loop in Python comes as its steps.
             LoopRerolling(changing, tied),
             *making,
             OwnGradientsTakenPass(),
-            ModuleStatePass(module, exported.states if what == "train" else {}),
+            ModuleStatePass(exported.states if what == "train" else {}),
             OptimizerPass(trained, optimizer, self.schedule_steps),
             *legalizing_passes(),
         ]
@@ -416,11 +415,9 @@ class ModuleStatePass(Pass):
     """Makes buffers, and parameters without a gradient, part of a step's state.
 
     Attributes:
-        module: whose they are.
         states: buffer or parameter -> output with its next value; `None` where no step changes it.
     """
 
-    module: nn.Module
     states: Mapping[str, str | None]
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
@@ -428,9 +425,7 @@ class ModuleStatePass(Pass):
         recorded = training_state.read(model)
         pairs: Sequence[StatePair] = recorded.pairs
         for name, output in self.states.items():
-            # What forward writes without reading it is in no model.
-            value = model.graph.initializers.get(name) or self._first(name)
-            model.graph.initializers[name] = value
+            value = model.graph.initializers[name]
             if value not in model.graph.inputs:
                 model.graph.inputs.append(value)
             number = value.dtype is not None and value.dtype.is_integer()
@@ -439,12 +434,6 @@ class ModuleStatePass(Pass):
         training_state.write(model, dataclasses.replace(recorded, pairs=tuple(pairs)))
         Origin("torch").write(model)
         return ir.passes.PassResult(model, modified=True)
-
-    def _first(self, name: str) -> ir.Value:
-        """A buffer's present value."""
-        array = numbers(operator.attrgetter(name)(self.module))
-        tensor = ir.tensor(array, name=name)
-        return ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor)
 
 
 @dataclasses.dataclass

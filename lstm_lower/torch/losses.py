@@ -107,10 +107,8 @@ def of_first(loss: Callable[..., Any]) -> Callable[..., Any]:
     return lambda result, *targets: loss(named_tensors("", result)[0][1], *targets)
 
 
-def target_shapes(loss: Loss | str, prediction: Tensor) -> list[tuple[Any, ...]]:
+def target_shapes(loss: Loss, prediction: Tensor) -> list[tuple[Any, ...]]:
     """Shapes of targets as a formula of ours says them of a prediction."""
-    if isinstance(loss, str):
-        return []
     graph = ir.Graph([], [], nodes=[], opset_imports={"": 18})
     space = Workspace.of(ir.Model(graph, ir_version=8))
     value = space.value("prediction", ir.TensorType(ir.DataType.FLOAT), list(prediction.shape))

@@ -63,7 +63,7 @@ class Targets:
         """
         # A formula follows the results, whose sizes are open where a step declares them so.
         if isinstance(self.formula, Loss) and (not self.values or (prediction is not None and self.example)):
-            fitting = self._fitting(beside, prediction)
+            fitting = self._fitting(self.formula, beside, prediction)
             # The step may declare less than the module returns; where it does not, draws that are given change nothing.
             self.values = self.values if [x.shape for x in fitting] == self.shapes else fitting
 
@@ -87,7 +87,7 @@ class Targets:
             self.values = fitting
             return self.measure(result, *(x.clone() for x in fitting))
 
-    def _fitting(self, beside: Mapping[str, Tensor], prediction: Tensor | None) -> Sequence[Tensor]:
+    def _fitting(self, loss: Loss, beside: Mapping[str, Tensor], prediction: Tensor | None) -> Sequence[Tensor]:
         """Targets like examples, or else with numbers that the step's loss takes.
 
         Their sizes are those that the loss says of results, or that the step declares; what neither tells stays.
@@ -100,7 +100,7 @@ class Targets:
             for dim, size in zip((name in values and declared_shape(values[name])) or (), x.shape, strict=False)
             if isinstance(dim, str)
         }
-        said = [] if prediction is None else losses.target_shapes(self.formula, prediction)
+        said = [] if prediction is None else losses.target_shapes(loss, prediction)
         fitting: list[Tensor] = []
         for number in itertools.count():
             value = inputs.get(f"target_{number}") or (inputs.get("target") if number == 0 else None)
