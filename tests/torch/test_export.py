@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import subprocess
 import sys
@@ -281,7 +282,7 @@ def test_a_length_of_which_no_fewer_steps_have_a_trace_is_fixed() -> None:
 
 
 class Paired(torch.nn.Module):
-    """Each step reads two numbers of a sequence, so that it has an even number of them; steps are of two kinds."""
+    """Each step reads two numbers of a sequence, so that it has an even number of them, and one of no known formula."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -291,7 +292,7 @@ class Paired(torch.nn.Module):
         steps = x.reshape(x.size(0), x.size(1) // 2, 2)
         h = x.new_zeros(x.size(0), 3)
         for t in range(x.size(1) // 2):
-            h = -self.cell(steps[:, t], h) if t % 4 == 1 else self.cell(steps[:, t], h)
+            h = self.cell(steps[:, t], h) * math.tanh(t + 1)
         return h
 
 
